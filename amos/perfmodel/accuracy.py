@@ -1,4 +1,4 @@
-"""How well predicted times rank measured ones (AMOS, section 7.2, Figure 5)."""
+"""Metrics of how well predicted times rank measured ones (AMOS, section 7.2, Figure 5)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) ->
 
     Args:
         predicted: seconds, or anything of the same order.
-        noise: leave out pairs whose measured times differ by no more than this
-            share, of which nobody knows the order.
+        noise: leave out pairs whose measured times differ by no more than this share, because their
+            order is unknown.
 
     >>> pairwise(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     0.6666666666666666

@@ -35,15 +35,15 @@ from amos.plan.target import target_of
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
-#: Number of the level beyond the caches near a core, from which a line takes long.
+#: Number of the first level beyond a core's own caches, whose lines have a long latency.
 _BEYOND = 2
 #: Usable share of a cache that cores share: other processes and virtual machines fill it too
 #: (`docs/evidence.md`, shared caches).
 USABLE_SHARE = 0.5
-#: Terms of calls that start and of calls that wait, ahead of those of the levels.
+#: Number of terms of starting and of stalled calls, before those of the levels.
 _BUSY = 2
 
-#: ``amos`` is the paper's equation with warm caches, ``amos+`` adds what it leaves out.
+#: ``amos`` is the paper's equation with warm caches, ``amos+`` adds terms that it lacks.
 MODELS = ("amos", "amos+")
 
 
@@ -75,7 +75,7 @@ def predict_cores(
     """Predict every schedule of a batch on cores under memory levels.
 
     Args:
-        refined: with what the paper's equation leaves out.
+        refined: with the terms that the paper's equation lacks.
     """
     cpu = refined and machine.cached
     steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch), cut_tiles=cpu)
@@ -94,7 +94,7 @@ def predict_cores(
     most, room = _most(structure.operands, line), USABLE_SHARE if cpu else 1.0
     for number, level in enumerate(machine.levels):
         if number and most <= room * machine.levels[number - 1].capacity:
-            continue  # Nothing crosses it, as all stays in the one inside under any schedule.
+            continue  # Nothing crosses it: everything fits the inner level under any schedule.
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = nest if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
@@ -103,7 +103,7 @@ def predict_cores(
             shared[units] = view
         _level(result, view, machine, number, level, groups, cores, structure.operands, refined)
         read, write = result.read[level.name], result.write[level.name]
-        # Both ways go through the same buffers of a cache.
+        # Reads and writes share the buffers of a cache.
         terms += [read + write] if cpu else [read, write]
     if refined:
         bound = _overlap(terms, machine, cpu)
@@ -111,7 +111,7 @@ def predict_cores(
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
             result.exchange[:] = exchange_seconds(structure.destination, machine, nest, cores)
-            # Part of the waiting passes behind the rest.
+            # Part of the stalls overlaps with the other terms.
             bound = np.hypot(bound, result.exchange)
         seconds = bound + result.staging + result.launch
         for need, capacity in demands(machine, nest).values():
@@ -184,21 +184,21 @@ def _busy(
     """Predict the seconds in which the busiest core starts calls, and in which calls stall.
 
     Args:
-        factor: by which calls take longer, or by which fewer of them run.
+        factor: slowdown of the calls, or the share of them that runs.
     """
     structure = nest.steps.structure
     peak, steps = machine.peak(structure.mapping.intrinsic.name), nest.steps
     chains = steps.fragments(structure.destination)
-    # Calls of the next tiles start before those of this one are done.
+    # Calls of the next tiles start before those of this one finish.
     length = nest.trips[-1] / nest.trips[steps.begin]
     ahead = 1.0 + machine.costs.window / (length * chains)
-    # Fused parallel steps are dealt out as evenly as they go.
+    # Fused parallel steps are divided among the cores as evenly as possible.
     calls = steps.padded * float(structure.extents[steps.spatial :].prod())
     started = calls / steps.parallel * np.ceil(steps.parallel / cores)
     started = started * factor
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
-        # A cut tile waits as long as a whole one.
+        # A cut tile stalls as long as a whole one.
         waiting = waiting * steps.edges.tiles.prod(axis=0)
         started = started * (steps.edges.tiles * steps.edges.steps).prod(axis=0)
     return [started * (peak.interval * machine.costs.dense), waiting]
@@ -207,8 +207,8 @@ def _busy(
 def floor_of_calls(structure: Structure, machine: Machine) -> float:
     """Return the least seconds in which cores start the calls of a mapping.
 
-    A schedule pads its loops, spills registers and deals calls out unevenly, which adds to them;
-    it skips no steps but those of a reduction that read only padding.
+    A schedule adds to them by padding, by spills and by an uneven division of the calls; it skips
+    only reduction steps that read nothing but padding.
     """
     peak = machine.peak(structure.mapping.intrinsic.name)
     calls = float(prod(loop.extent for loop in (*structure.spatial, *structure.reduce)))
@@ -220,9 +220,9 @@ def floor_of_calls(structure: Structure, machine: Machine) -> float:
 def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
     """Return seconds that schedules with the tiles and shared loops of a batch do not fall below.
 
-    The order of reductions, their unrolling and the copies of sources are left open: registers
-    spill nothing, padding is skipped wherever it can be, only the nearest level is read, and
-    nothing is copied. Of divided reductions the batch has to say all but the copies.
+    The order of reductions, their unrolling and the copies of sources are undecided: registers
+    spill nothing, padding is skipped wherever possible, only the nearest level is read, and nothing
+    is copied. If reductions are divided, the batch has to decide all but the copies.
 
     Returns:
         one number a row; infinite where fragments do not fit the registers.
@@ -251,7 +251,7 @@ def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> 
 def floor_of_loops(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
     """Return seconds that schedules with the loops of a batch do not fall below.
 
-    Only the copies of sources are left open, which take no time here and lie as it is best to read.
+    Only the copies of sources are undecided; they take no time here and have the best order.
     """
     tiles = np.zeros_like(batch.ahead)
     batch = replace(batch, ahead=tiles, copied=~tiles)
@@ -302,7 +302,7 @@ def _level(
     result.trips[name] = pick(nest.trips, depth)
     weighed = result.bytes_in[name]
     if refined and number > 0:
-        # Calls wait for what was laid out in order: nothing of it was read before.
+        # Calls wait for packed sources, which were not read before.
         ordered = [op.packed and machine.cached for op in operands[:-1]]
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
         if machine.maker:
@@ -318,10 +318,10 @@ def _cache_traffic(
     """Return the depth whose data fits the inner memory, and each operand's bytes that cross it."""
     level, used = machine.levels[inner], nest.working_set(operands)
     cpu = refined and machine.cached
-    # Of a cache that others use as well, what is theirs is not known.
+    # The share of other processes in a shared cache is unknown.
     room = level.capacity * (USABLE_SHARE if cpu and level.units < machine.cores else 1.0)
     depth, moved = first_fitting_depth(used, room), []
-    # The sets of the nearest cache are those of a page, several times over.
+    # The nearest cache has the sets of a page, with several ways.
     sets = cpu and not inner and level.capacity > PAGE
     here = flat_positions(depth)
     for op in operands:
@@ -329,7 +329,7 @@ def _cache_traffic(
         own = depth if more is None else first_fitting_depth(used + more, room)
         where = here if more is None else flat_positions(own)
         traffic = pick_at(nest.traffic(op, windows=refined), where)
-        # What fits as a whole stays in the memory inside from one run to the next.
+        # Operands that fit as a whole stay in the inner memory between runs.
         moved.append(np.where(own == 0, 0.0, traffic))
     return depth, moved
 
@@ -337,14 +337,13 @@ def _cache_traffic(
 def _register_traffic(operand: Operand, nest: CoreNest, *, is_floor: bool = False) -> np.ndarray:
     """Return the bytes loaded into registers: each distinct fragment once a step.
 
-    A fragment that is replicated into a whole register takes as long as loading the
-    whole register does.
+    A fragment that is replicated into a whole register takes as long as loading a whole register.
 
     Args:
-        operand: that is loaded, or stored.
+        operand: the loaded or stored operand.
         is_floor: whether to take the order of the reductions that moves least.
     """
-    # A loop inside of which none goes on to another fragment finds the same one.
+    # A loop reloads nothing if neither it nor an inner loop moves to another fragment.
     moves = nest.moves(operand)
     has_moved = np.logical_or.accumulate(moves[::-1])[::-1]
     if is_floor:

@@ -1,4 +1,4 @@
-"""The least that any schedule of some mappings can have, and proofs that a candidate has it."""
+"""Lower bounds of all schedules of some mappings, and certificates of optimality."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Bound:
     Attributes:
         traffic_bytes: from and to DRAM.
         seconds: of the calls, or of that traffic through the port, whichever takes longer.
-        energy_joules: ``None`` where the machine does not say all energies.
+        energy_joules: ``None`` where the machine lacks an energy.
         reached: whether a schedule has that traffic; otherwise the search ended at a floor.
     """
 
@@ -34,16 +34,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What proves a candidate to be the model's best, or how far it may be from it.
+    """Proof that a candidate is the model's best, or a bound of its distance to it.
 
     Attributes:
         value: of the candidate, in units of the objective.
-        least: what no candidate of the space falls below.
+        least: lower bound of all candidates of the space.
         scored: schedules that the model scored.
         mappings: of the space.
         pruned_mappings: whose floor is not below the value.
         tilings: of all other mappings; 0 where none were listed.
-        overfull_tilings: that no buffers or registers hold.
+        overfull_tilings: that overflow buffers or registers.
         pruned_tilings: whose floor is not below the value.
     """
 
@@ -63,7 +63,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How many times the least it has at most."""
+        """Upper bound of the candidate's value relative to the least."""
         return 1.0 if self.is_optimal else self.value / self.least
 
     def to_dict(self) -> dict[str, float | int | bool]:
@@ -88,7 +88,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The model's best candidates, with what proves the first one.
+    """The model's best candidates, with a certificate of the first one.
 
     Attributes:
         candidates: the best first.

@@ -23,7 +23,7 @@ class Branch(Protocol):
 
     @property
     def floor(self) -> float:
-        """What no schedule of the mapping falls below."""
+        """Lower bound of all schedules of the mapping."""
 
     @property
     def is_listed(self) -> bool:
@@ -31,28 +31,28 @@ class Branch(Protocol):
 
     @property
     def floors(self) -> np.ndarray:
-        """What no schedule of each tiling falls below; infinite where it does not fit."""
+        """Lower bounds of all schedules of each tiling; infinite where it does not fit."""
 
     @property
     def chunk(self) -> int:
-        """How many tilings are scored together."""
+        """Number of tilings that are scored together."""
 
 
 _Branch = TypeVar("_Branch", bound=Branch)
 
 
 class BranchAndBound(ABC, Generic[_Branch]):
-    """A search under way.
+    """State of a search.
 
     Args:
-        limit_seconds: after which mappings and tilings are left unscored.
+        limit_seconds: after which no more mappings and tilings are scored.
     """
 
     def __init__(self, limit_seconds: float) -> None:
         self._end = time.monotonic() + limit_seconds
         #: Candidates by value, negated, the worst first.
         self._best: list[tuple[float, int, Candidate]] = []
-        #: Least floor of what was neither scored nor excluded.
+        #: Least floor of the candidates that were neither scored nor excluded.
         self._unscored = math.inf
         self._mappings = self._pruned_mappings = 0
         self._tilings = self._overfull_tilings = self._pruned_tilings = 0

@@ -1,4 +1,4 @@
-"""Accesses of each level, and the energy of them."""
+"""Accesses of each level, and their energy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Level, Machine
 from amos.plan.target import target_of
 
-#: Level of what is computed, beside those of the machine.
+#: Level of the products, beside those of the machine.
 OPERATIONS = "operations"
 
 
@@ -25,7 +25,7 @@ class Accesses:
         operand: name of the tensor; empty for products.
         read_bytes: that are read from the level.
         written_bytes: that are written to it.
-        joules: of all of them; ``None`` where the machine does not say.
+        joules: of all of them; ``None`` where the machine lacks the energy.
     """
 
     level: str

@@ -5,16 +5,15 @@ AMOS, section 5.3: ``L_l = (prod S_l) * max(L_{l-1}, R_{l-1}, W_{l-1})`` with
 intrinsic. The loops of a level are those between the point where the data of one
 execution fits the level's memory and the point where it fits the next one.
 
-``model="amos"`` is that equation with warm caches. ``model="amos+"``, the default, adds
-what it leaves out: the rate of independent calls instead of their latency, overlapping
-windows counted once, uneven shares of the cores, crowded registers, caches that keep
-some of what does not fit, reads and writes of a cache one after the other, levels that
-get in each other's way, memory far from a core that the rest hides little of, the copies
-that stage operands, and starting parallel regions. Targets whose programs place data
-themselves have terms of their own (:mod:`amos.plan.target`).
+``model="amos"`` is that equation with warm caches. ``model="amos+"``, the default, adds terms that
+it lacks: the rate of independent calls instead of their latency, overlapping windows counted once,
+uneven shares of the cores, register pressure, caches that keep part of a larger working set, reads
+and writes of a cache in sequence, interference of levels, memory far from a core whose time
+overlaps little, the copies that stage operands, and the start of parallel regions. Targets whose
+programs place data themselves have terms of their own (:mod:`amos.plan.target`).
 
-Caches are taken as warm by both, as they are when a kernel is timed repeatedly: what
-fits a level as a whole is not loaded into it again.
+Both assume warm caches, as in repeated timings of a kernel: operands that fit a level as a whole
+are not loaded into it again.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Prediction(Shown):
 
     @property
     def energy_joules(self) -> float | None:
-        """Of all accesses and products; ``None`` where the machine does not say all of it."""
+        """Of all accesses and products; ``None`` where the machine lacks an energy."""
         joules = [row.joules for row in self.energy if row.joules is not None]
         return sum(joules) if joules and len(joules) == len(self.energy) else None
 
@@ -127,7 +126,7 @@ class Prediction(Shown):
 
     @property
     def terms(self) -> list[Term]:
-        """Everything that takes time: the intrinsic, each level both ways, and the rest."""
+        """All terms: the intrinsic, reads and writes of each level, and the others."""
         calls, *levels = self.rows
         terms = [Term("intrinsic: compute", "compute", calls.compute)]
         for row in levels:
@@ -186,9 +185,8 @@ def predict(
         model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic, or only one of loops that
-            stand for it; a memory that the schedule places data in overflows, or there is
-            no such model.
+        MachineError: the machine has no rate for the intrinsic, or only one of loops that emulate
+            it; a memory that the schedule places data in overflows, or there is no such model.
     """
     structure = Structure(mapping)
     batch = schedule.batch(structure)
@@ -203,8 +201,8 @@ def prediction_of(
     """Describe one row of a batch.
 
     Raises:
-        MachineError: loops stand for the intrinsic. Rates of two kernels can then be eight
-            times apart: good enough to rank them, not to tell a time.
+        MachineError: loops emulate the intrinsic. Rates of two kernels can then be eight times
+            apart: good enough to rank them, not to predict a time.
     """
     mapping = structure.mapping
     if machine.peak(mapping.intrinsic.name).generic:

@@ -1,4 +1,4 @@
-"""The terms of a prediction as arrays, and how they are put together."""
+"""The terms of a prediction as arrays, and their combination."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def smooth_maximum(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
     longest = shares.max(axis=0)
     shares /= longest
     np.power(shares, exponent, out=shares)
-    # One term after the other: NumPy adds those of a single row in another order.
+    # Term by term: NumPy's sum adds those of a single row in another order.
     total, *following = shares
     for share in following:
         total += share

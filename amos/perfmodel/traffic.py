@@ -64,7 +64,7 @@ class LoopNestBatch:
         begin: position of the outermost reduction.
         padded: float: points of all spatial loops, rounded up to whole tiles.
         order: int, spatial loops × schedules: the loop at each of the outer positions.
-        edges: what is run of tiles at the end of a loop; ``None`` if all of it is.
+        edges: shares of the tiles at the end of loops that run; ``None`` if all of them do.
         parallel: float: steps that are shared out to cores.
         shared: bool, spatial loops × schedules: positions that are shared out.
         parts: int: parts of the outermost reduction, each with steps of its own to
@@ -107,7 +107,7 @@ class LoopNestBatch:
 
     @cached_property
     def runs(self) -> dict[tuple[int, int], np.ndarray]:
-        """(loop, position) → the schedules in which the loop is there."""
+        """(loop, position) → the schedules with the loop at that position."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
 
     @memoize
@@ -130,12 +130,11 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 
 class Edges:
-    """How much is run of the steps that a schedule counts: spatial loops × schedules.
+    """Shares of the counted steps that run: spatial loops × schedules.
 
-    A register tile at the end of a loop that it does not divide is written out with as many
-    steps as are left, and those beyond the end are not run at all
-    (:mod:`amos.codegen.tir.edges`). The time is that of the busiest core, which has none of
-    the end of the outermost loop that is shared out.
+    A register tile at the end of a loop that it does not divide has code of its own for the
+    remaining steps, and tiles beyond the end do not run (:mod:`amos.codegen.tir.edges`). The time
+    is that of the busiest core, which is not at the end of the outermost parallel loop.
 
     Attributes:
         tiles: float: share of the register tiles in whole blocks.
@@ -165,13 +164,13 @@ def _outermost(steps: LoopNestBatch) -> np.ndarray:
 
 
 class CoreNest:
-    """The nest of one group of cores, after the parallel loops were shared out.
+    """The nest of one group of cores, after the parallel loops were divided.
 
     Attributes:
         steps: the nest of all cores.
-        line: bytes that are brought in together at least.
+        line: bytes of a cache line.
         outer: float32, positions × schedules: steps of one group.
-        trips: float32, depths × schedules: how often what is at a depth runs.
+        trips: float32, depths × schedules: executions of each depth.
     """
 
     def __init__(self, steps: LoopNestBatch, groups: np.ndarray | None, line: int) -> None:
@@ -180,11 +179,11 @@ class CoreNest:
         if groups is not None:
             parts = groups.astype(float)
             if steps.parts is not None:
-                # Parts come first; what a core has of them, it has as one range.
+                # Parts come first; a core runs its share of them as one range.
                 ways = np.minimum(steps.parts, parts)
                 self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
                 parts = np.ceil(parts / ways)
-            # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
+            # The fused steps are divided into ranges: whole inner loops, part of an outer one.
             fused = np.where(steps.shared, steps.outer[: steps.spatial], 1.0)
             share = np.ceil(fused.prod(axis=0) / parts)
             for position in reversed(range(steps.spatial)):
@@ -212,7 +211,7 @@ class CoreNest:
         """Return the bytes that one execution of each depth touches: depths × schedules."""
         total: np.ndarray = self.elements(operand) * operand.size
         if operand.leading and 0 < operand.fragment < self.line:
-            # Less than a line is brought in as a whole line.
+            # A piece shorter than a line is loaded as a whole line.
             total *= np.maximum(1.0, self.line / self._run(operand, self.line))
         return total
 
@@ -289,8 +288,8 @@ class CoreNest:
         footprint, moves = self.footprint(operand), self.moves(operand)
         total = np.empty_like(footprint)
         total[0] = footprint[0]
-        # Of the loops outside that move through the operand the nearest counts, which is
-        # the one with the most bytes of all its steps together, or the most steps.
+        # Of the enclosing loops that move through the operand the nearest counts: the one with the
+        # most bytes over all its steps, or the most steps.
         if windows:
             np.multiply(footprint[:-1], self.trips[:-1], out=total[1:])
             total[1:] *= moves

@@ -42,7 +42,7 @@ def descend_many(
 
 
 class _Batch:
-    """Partial assignments with the bounds of every variable, one a column."""
+    """Partial assignments with the bounds of every variable, one per column."""
 
     def __init__(self, csp: CSP, size: int, low: list[int], high: list[int]) -> None:
         self.csp = csp
@@ -99,7 +99,7 @@ class _Batch:
 
 
 class _Columns:
-    """Bounds of some columns of a batch, of which some rows are recomputed."""
+    """Bounds of some columns of a batch, some rows of which are recomputed."""
 
     def __init__(
         self, batch: _Batch, columns: _Array, low: dict[int, _Array], high: dict[int, _Array]

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 from amos.plan.variables import Value
 
-#: ``architecture`` and ``length`` have one value or follow from others, ``tunable``
-#: is what a search decides, ``other`` helps to describe (Heron, Table 4).
+#: ``architecture`` and ``length`` have one value or follow from others, ``tunable`` is decided by a
+#: search, ``other`` is auxiliary (Heron, Table 4).
 Role = Literal["architecture", "length", "tunable", "other"]
 
 
@@ -25,7 +25,7 @@ class Variable:
         name: for example ``tile.p``.
         role: its meaning.
         domain: its values; empty if it follows from other variables.
-        default: what a schedule means that does not name it; ``None`` if it must.
+        default: its value in a schedule that does not name it; ``None`` if a schedule must name it.
         rule: the rule that declared it.
         needs: variables of which one must differ from its default for this one to matter.
     """
@@ -54,7 +54,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class _Combined:
-    """A variable that follows from others, its parts."""
+    """A variable that is defined by others, its parts."""
 
     target: str
     parts: tuple[str, ...]
@@ -86,7 +86,7 @@ class Sum(_Combined):
 
 @dataclass(frozen=True)
 class _Compared:
-    """Two variables beside each other; ``reason`` says what would break, in words."""
+    """A comparison of two variables; ``reason`` says in words what would break."""
 
     lhs: str
     rhs: str

@@ -1,9 +1,9 @@
-"""A constraint satisfaction problem, and what partial assignments leave possible.
+"""A constraint satisfaction problem, and bounds under partial assignments.
 
-Every constraint is read over intervals: a variable that is not decided yet stands
-for all of its values. An assignment that decides every tunable is feasible exactly
-when no constraint is broken; a variable of the role ``other`` that no constraint
-defines may then still be chosen, and at most one ``SELECT`` may use it.
+Every constraint is evaluated over intervals: an undecided variable ranges over all of its values.
+An assignment that decides every tunable is feasible exactly when no constraint is broken; a
+variable of the role ``other`` that no constraint defines may then still be chosen, and at most one
+``SELECT`` may use it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Variable
 class CSP:
     """Variables and constraints.
 
-    Constraints that define a variable (``PROD``, ``SUM``, ``EQ`` and ``SELECT``
-    whose target has no domain) stand after those that define their parts.
+    Constraints that define a variable (``PROD``, ``SUM``, ``EQ`` and ``SELECT`` whose target has no
+    domain) follow those that define their parts.
 
     Attributes:
         variables: every variable by its name.
@@ -80,7 +80,7 @@ class CSP:
                     raise UnknownNameError("schedule variable", name, self.variables)
         if not all(isinstance(c, In) and c.variable in self.allowed for c in added):
             return CSP(self.variables, self.constraints + added)
-        # Candidates of tunables define nothing: what was checked and numbered stays as it is.
+        # Candidates of tunables define nothing, so the checked and numbered program is reused.
         program, narrower = self._program, copy(self)
         object.__setattr__(narrower, "constraints", self.constraints + added)
         allowed = _narrow(dict(self.allowed), added, self.variables)
@@ -106,13 +106,13 @@ class CSP:
 
     @cached_property
     def allowed(self) -> Mapping[str, tuple[int, ...]]:
-        """Positions of each tunable's domain that its own ``IN`` constraints leave."""
+        """Positions of each tunable's domain that its own ``IN`` constraints allow."""
         positions = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
         return _narrow(positions, self.constraints, self.variables)
 
     @property
     def coupled(self) -> frozenset[str]:
-        """Tunables that a constraint ties to others; the rest may be chosen alone."""
+        """Tunables that share a constraint with others; all others are independent."""
         return self._program.coupled
 
     def bounds(
@@ -140,8 +140,8 @@ class CSP:
     def find_violated(self, positions: Mapping[str, Sequence[int]]) -> list[Constraint]:
         """Return the constraints that no completion of a partial assignment can meet.
 
-        Sound, and exact once every tunable has one position left; before that a
-        constraint that cannot be met together with another may go unnoticed.
+        Sound, and exact once every tunable has a single position; before that a conflict between
+        constraints may go unnoticed.
         """
         low, high = self.bounds(positions)
         limits = self._program.limits
@@ -260,12 +260,12 @@ class _Program:
         self.high = [max(codes[name], default=0) for name in csp.names]
         self.tunables = [(number[v.name], v.name, codes[v.name]) for v in csp.tunables]
         self.definitions: list[_Definition] = []
-        #: Checks that the positions left to each tunable do not settle by themselves.
+        #: Checks that the allowed positions of the tunables do not already decide.
         self.limits: list[_Limit] = []
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
             self._add(constraint, number, csp.variables, defined)
-        # Variables that the limits depend on, from the last definition to the first.
+        # Variables that the limits depend on, from the last definition back to the first.
         needed = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
         self.needed = []
         for definition in reversed(self.definitions):
@@ -317,7 +317,7 @@ class _Program:
             self.limits.append((constraint, "IN", target, allowed))
             return
         if constraint.names[0] in defined:
-            # A second statement about a variable: compute it apart, then compare.
+            # A second definition of a variable: compute it separately, then compare.
             self.low.append(0)
             self.high.append(0)
             self.limits.append((constraint, "EQ", target, len(self.low) - 1))

@@ -14,17 +14,17 @@ from amos.plan.structure import Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
 #: ``hardware``: tiles need not divide extents; ``divisors``: they must; ``few``: as hardware, but a
-#: search goes through listed schedules alone.
+#: search tries listed schedules only.
 Tiling = Literal["hardware", "divisors", "few"]
 
-#: Fragments of a register tile at most where the intrinsic does not say how many there is room
-#: for: an assumption that keeps tiles small, and no property of the hardware.
+#: Most fragments of a register tile where the intrinsic does not state a capacity: an assumption
+#: that keeps tiles small, not a property of the hardware.
 _DEFAULT_REGISTERS = 16
 
 
 @dataclass(frozen=True)
 class TilingContext(Structure):
-    """Context of rules: a mapping, the machine if it is known, the kind of tiles."""
+    """Context of rules: a mapping, the machine if known, the kind of tiles."""
 
     machine: Machine | None = None
     tiling: Tiling = "hardware"
@@ -59,7 +59,7 @@ class TilingContext(Structure):
 
 @dataclass
 class Draft:
-    """Variables and constraints while rules add to them, each in the name of ``rule``.
+    """Variables and constraints under construction; each belongs to the current ``rule``.
 
     Methods that define a variable return its name.
     """
@@ -124,7 +124,7 @@ class Rule:
 
     Attributes:
         name: as messages and counts have it, ``"C1"`` to ``"C6"`` of Heron.
-        apply: adds to a draft what the rule demands, nothing where it does not apply.
+        apply: adds the rule's variables and constraints to a draft; none where it does not apply.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 Loops of a template have roles instead of names: ``i1.tile`` is the tile loop of the intrinsic
 iteration ``i1``, ``outer1`` the innermost spatial loop that no intrinsic iteration took, ``sum1``
-the innermost such reduction. A mapping takes the nearest schedule that it can have.
+the innermost such reduction. A mapping takes the nearest schedule of its space.
 """
 
 from __future__ import annotations

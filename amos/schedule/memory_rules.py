@@ -1,8 +1,7 @@
 """C5 (GTA's R5): the working set of each memory fits it, for each that operands pass through.
 
-That is registers, then the scratchpad that the intrinsic names or the innermost cache, and
-buffers that one operand has for itself (Heron, Table 6: S2 and S3). Without a spatial loop
-there is nothing to choose.
+These are the registers, the scratchpad that the intrinsic names or the innermost cache, and buffers
+of single operands (Heron, Table 6: S2 and S3). Without a spatial loop there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def registers(draft: Draft) -> None:
     elif sources:
         resident = draft.select("held", draft.free("kept", len(sources)), sources)
         terms += [resident, draft.constant("in use", 1)]
-    # A number that the description does not say is no property of the hardware.
+    # A number that the description does not state is no property of the hardware.
     described = bool(context.mapping.intrinsic.registers)
     most = context.registers
     limit = draft.constant("registers", most, "architecture" if described else "other")

@@ -1,4 +1,4 @@
-"""The rules of a space: what a schedule decides of the loops (AMOS, Table 3a), and within what.
+"""The rules of a space: decisions of a schedule about the loops (AMOS, Table 3a), and their limits.
 
 ``C1`` to ``C6`` are the kinds of constraints of Heron, Table 8. Those of CPUs are
 :data:`RULES`; other targets apply some of these functions with values of their own.
@@ -30,7 +30,7 @@ _VECTORS = (64, 32, 16)
 _SPLITS = (1, 2, 4, 8, 16)
 #: Dtypes of accumulators whose parts are added up: half precision is too coarse for that.
 _ADDED = ("float32", "float64", "int32")
-#: Calls that a core must have of a part at least, or starting it costs more than they do.
+#: Fewest calls of a part on one core, below which its start costs more than the calls.
 _PART_CALLS = 256
 
 
@@ -118,8 +118,8 @@ def split_reduction(draft: Draft, counts: tuple[int, ...]) -> None:
 def _most_parts(context: TilingContext) -> int:
     """Return the most parts of a reduction, whatever its loops are; 1 where there is no choice.
 
-    There is one where the smallest tiles make fewer steps than there are cores, and a part is
-    long enough to be worth a start. Kernels on tile registers make no parts.
+    There is one where the smallest tiles make fewer steps than there are cores, and a part is long
+    enough to amortize its start. Kernels on tile registers have no parts.
     """
     machine, most = context.machine, max(_SPLITS)
     if not adds_parts(context.mapping.intrinsic):
@@ -169,9 +169,8 @@ def copies(draft: Draft) -> None:
 def limit_by_description(draft: Draft) -> None:
     """C6: add limits of one intrinsic alone, from its description.
 
-    The call has the problem size of the intrinsic; and where a store names a
-    ``write_interval``, a step of the reduction writes as many accumulators before the
-    same one is again.
+    A call has the problem size of the intrinsic; and where a store names a ``write_interval``, a
+    step of the reduction writes at least as many accumulators before it writes one again.
     """
     intrinsic = draft.context.mapping.intrinsic
     for it in intrinsic.iterations:
@@ -198,7 +197,7 @@ def limit_by_description(draft: Draft) -> None:
             )
 
 
-#: Of CPUs, in the order that they are applied in; a plug-in may add its own.
+#: Rules of CPUs, in the order of their application; a plug-in may add its own.
 RULES = [
     Rule("C1", tiles),
     Rule("C2", fused_sizes),

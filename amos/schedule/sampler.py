@@ -1,8 +1,8 @@
 """Random assignments by propagation: decide one variable after the other.
 
 A value is taken only if the bounds of everything undecided still allow every
-constraint. For capacities, which grow with every variable, that never runs into a
-dead end; other constraints may, then a few restarts and in the end the solver help.
+constraint. For capacities, which are monotone in every variable, there are no dead ends. Other
+constraints may have some; then the sampler restarts a few times, and finally asks the solver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The problem handed to OR-tools CP-SAT, behind four questions (Heron, 5.1).
+"""Queries of the constraint problem by OR-tools CP-SAT (Heron, 5.1).
 
 ``sample`` is RandSAT: propagation draws most assignments, CP-SAT finds one where
 propagation runs into dead ends. ``solve`` finds one by CP-SAT alone, ``count`` counts small
@@ -22,16 +22,16 @@ from amos.schedule.sampler import descend, enumerate_assignments
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-#: Largest number of partial assignments that counting looks at.
+#: Most partial assignments that counting visits.
 COUNTED = 200_000
-#: Of a solve, in units of CP-SAT that a busy machine does not stretch, each about a second.
+#: Effort of a solve in CP-SAT's deterministic time, whose unit is about a second.
 _EFFORT = 10.0
 _LARGEST = 2**40
 #: Saturated values below this multiply within 64 bits, and so do sums of their products.
 _SATURATED = 2**28
-#: Conflicts of up to this size are looked for one by one.
+#: Largest size of a conflict that is searched exhaustively.
 _SMALL = 2
-#: Draws of an assignment that is already known before a space counts as used up.
+#: Repeated draws of known assignments after which a space counts as exhausted.
 _REPEATS = 30
 
 
@@ -168,9 +168,9 @@ def solve(
 class _Model:
     """The problem as CP-SAT takes it, whose integers have 64 bits.
 
-    Where a value may pass ``_LARGEST``, as the number of tiles of many loops does, whatever is
-    computed saturates above all that it is compared with, so that each limit is met or broken as
-    before: values are never negative, and sums and products of saturated values are saturated.
+    Where a value may exceed ``_LARGEST``, as the number of tiles of many loops does, all computed
+    values saturate above everything that they are compared with. So each limit is met or violated
+    as before: values are never negative, and sums and products of saturated values are saturated.
 
     Raises:
         ScheduleError: a limit is too large for that.
@@ -190,7 +190,7 @@ class _Model:
         self._high = dict(zip(csp.names, high, strict=False))
         for number, (name, variable) in enumerate(csp.variables.items()):
             if not variable.domain:
-                # Constraints loosened one by one may ask for any value in the bounds.
+                # Individually relaxed constraints may require any value within the bounds.
                 self.values[name] = self.problem.new_int_var(low[number], high[number], name)
                 continue
             domain = cp_model.Domain.from_values(list(variable.codes))

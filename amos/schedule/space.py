@@ -33,13 +33,13 @@ _ATTEMPTS = 100
 class ScheduleSpace(Shown):
     """Every schedule of one mapping.
 
-    A schedule is feasible when each variable takes a value of its domain and every
-    constraint holds: what one step of the reduction needs fits the registers, and on
-    a known machine the memory outside them.
+    A schedule is feasible when each variable takes a value of its domain and every constraint
+    holds: the working set of one reduction step fits the registers and, on a known machine, the
+    memory outside them.
 
     Attributes:
         mapping: the mapping.
-        machine: where; ``None`` leaves out every limit but the registers'.
+        machine: of the kernels; ``None`` for no limits but the registers'.
         tiling: ``"hardware"`` or, for comparison, ``"divisors"``.
         fixed_values: values that variables must take, as ``IN`` constraints.
     """
@@ -79,7 +79,7 @@ class ScheduleSpace(Shown):
 
     @cached_property
     def target(self) -> Target:
-        """What the machine is, for this mapping."""
+        """The target of the machine, for this mapping."""
         return target_of(self.machine, self.context)
 
     @property
@@ -253,8 +253,8 @@ def spaces_of(
 ) -> dict[str, ScheduleSpace]:
     """Return the space of each mapping by name, under fixed values.
 
-    A mapping that lacks a fixed variable, or where the values leave nothing, is left
-    out; on a machine with streams also one that no schedule fits the buffers of.
+    Mappings that lack a fixed variable or have no schedule with the values are left out; on a
+    machine with streams so are those whose schedules all overflow the buffers.
 
     Args:
         fixes: variables and values; dots in names may be underscores.
@@ -262,8 +262,8 @@ def spaces_of(
 
     Raises:
         UnknownNameError: no mapping has the variable.
-        ScheduleError: nothing is left; the message names the smallest set of
-            constraints in conflict in the mapping that comes first.
+        ScheduleError: no mapping remains; the message names the smallest set of constraints in
+            conflict in the first mapping.
     """
     spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
     fixed = list(fixes)

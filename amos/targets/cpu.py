@@ -1,4 +1,4 @@
-"""Cores under memory levels: CPUs, and described machines of which only the model knows."""
+"""Cores under memory levels: CPUs, and described machines that only the model supports."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The model's optimum on a CPU, by branch and bound over mappings, tiles and loops.
 
-A schedule is decided in three steps, and what is decided says what no completion falls below:
+A schedule is decided in three steps; each decision has a lower bound of its completions:
 
 1. register tiles, blocks, the order of the spatial loops and how many of them are shared out: calls
    of the busiest core, what it reads into registers, and a parallel region;
 2. the order of the reductions and their unrolling: all that the model counts but copies;
 3. copies of sources: the model itself.
 
-Rows of a step are visited in the order of these floors, and left out from the best value on.
+Rows of a step are visited in the order of these floors, up to the best value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from amos.plan import Candidate
 from amos.plan.structure import LoopBatch
 from amos.schedule import ScheduleSpace
 
-#: Rows of the first step that are listed of a mapping at most, and rows that are evaluated at once.
+#: Most rows of a mapping's first step that are listed, and rows that are evaluated at once.
 _MOST_ROWS, _ROWS = 4_000_000, 4096
 #: Floors are sums in another order than the model's.
 _ROUNDING = 1 - 1e-12
@@ -40,8 +40,8 @@ def find_cpu_optimum(
     Args:
         spaces: of each mapping.
         machine: a CPU.
-        limit_seconds: after which the best one so far is returned, with the least floor of what
-            was not scored.
+        limit_seconds: after which the best one so far is returned, with the least floor of the
+            unscored schedules.
     """
     return _Search(machine, limit_seconds).find(_Branch(space, machine) for space in spaces)
 
@@ -82,7 +82,8 @@ class _Branch:
         self._names = [*space.variables]
         allowed = space.csp.allowed
         early = {"order", "parallel"}
-        if len(allowed.get("split", ())) > 1:  # Parts depend on what is outermost and unrolled.
+        # Parts depend on the outermost loop and the unrolling.
+        if len(allowed.get("split", ())) > 1:
             early |= {"split", "reduce", "unroll"}
         late = {"vector", "copy"}
         loops = {"split", "reduce", "unroll"} - early
@@ -96,7 +97,7 @@ class _Branch:
 
     @property
     def is_listed(self) -> bool:
-        """Whether its rows of the first step are few enough to be listed."""
+        """Whether the first step has few enough rows to list."""
         return self.row_count <= _MOST_ROWS
 
     @cached_property
@@ -112,7 +113,7 @@ class _Branch:
 
     @cached_property
     def loop_choices(self) -> np.ndarray:
-        """Positions of the second step: choices × variables; -1 where it says nothing."""
+        """Positions of the second step: choices × variables; -1 for variables of other steps."""
         return self._choices(1)
 
     @cached_property
@@ -122,7 +123,7 @@ class _Branch:
 
     @property
     def chunk(self) -> int:
-        """How many rows of the first step are completed together."""
+        """Number of rows of the first step that are completed together."""
         return max(1, _ROWS // len(self.loop_choices))
 
     def _choices(self, step: int) -> np.ndarray:
@@ -143,7 +144,7 @@ class _Branch:
 
     @cached_property
     def floors(self) -> np.ndarray:
-        """What no completion of each row of :attr:`tiles` falls below."""
+        """Lower bound of all completions of each row of :attr:`tiles`."""
         floors = np.full(self.row_count, np.inf)
         fitting = np.flatnonzero(self._fits)
         for start in range(0, len(fitting), _ROWS):

@@ -1,6 +1,6 @@
-"""Fragments that compilers keep in registers, and what happens when there are too many.
+"""Fragments that compilers keep in registers, and the cost of spilling some.
 
-What LLVM does was read from the machine code of the samples that constants are fitted on
+LLVM's behaviour was observed in the machine code of the samples that constants are fitted on
 (``amos reproduce fig5``).
 """
 
@@ -57,7 +57,7 @@ def reused_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.
             windows = [(n, step) for n, step in dim.terms if n >= spatial]
             tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
             for (loop, step), (moved, pace) in product(windows, tiles):
-                # After so many steps another position of the tile reads the same.
+                # After ``later`` steps another position of the tile reads the same fragment.
                 later = pace // gcd(step, pace)
                 tile = nest.steps.tile[moved]
                 gone = step * later // pace
@@ -65,7 +65,7 @@ def reused_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.
                 here = (last == loop) & (steps > later)
                 count = np.where(here, overlap / tile * nest.steps.fragments(op), 0.0)
                 fragments = fragments + count
-                # Loaded by each later step, stored by the first that has it.
+                # Each later step loads it, the first one stores it.
                 loads = np.minimum(steps, structure.extents[loop]) - later
                 stores = 1.0 + (loads - 1.0) * np.minimum(gone / np.maximum(overlap, 1.0), 1.0)
                 moves = moves + count * (loads + stores)
@@ -75,9 +75,9 @@ def reused_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.
 def spilled_accumulators(nest: CoreNest) -> np.ndarray:
     """Return the accumulators that are stored and loaded every other step for want of a register.
 
-    A multiply-add of x86 may leave its result in place of any of its three sources, and LLVM
-    takes one that nothing needs any more. Where each call has a broadcast of its own, that is
-    the broadcast: accumulators are in other registers after each step, which takes twice as many.
+    A multiply-add of x86 may overwrite any of its three sources, and LLVM chooses one that is dead
+    afterwards. Where each call has a broadcast of its own, it overwrites the broadcast:
+    accumulators are in other registers after each step, which takes twice as many.
     """
     steps, intrinsic = nest.steps, nest.steps.structure.mapping.intrinsic
     moved = np.zeros(len(steps))
@@ -95,9 +95,9 @@ def spilled_accumulators(nest: CoreNest) -> np.ndarray:
 def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     """Return the factor by which calls are slower for fragments that the registers do not hold.
 
-    The accumulators of a register tile always fit them, as its space demands. Fragments
-    that overlapping windows keep may not: these are stored and loaded again. Where the tile
-    leaves no register for the next fragments, some of it is, once a block of code.
+    The accumulators of a register tile always fit, as its space demands. Fragments that overlapping
+    windows reuse may not: these are stored and loaded again. Where the tile leaves no register for
+    the next fragments, some accumulators are, once per block of code.
     """
     steps, structure = nest.steps, nest.steps.structure
     registers = structure.mapping.intrinsic.registers
@@ -108,12 +108,12 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     unrolled = block_steps(nest)
     windowed, moves = reused_fragments(nest, unrolled)
     spilled = np.clip(live + windowed - registers, 0.0, windowed) / np.maximum(windowed, 1.0)
-    # With no register for the next fragment of each source, the accumulators of all calls
-    # that a kept one is for give way.
+    # With no register for the next fragment of each source, the accumulators of all calls that use
+    # a reused fragment are spilled.
     accumulators = np.min([steps.fragments(op) for op in structure.sources], axis=0)
     full = live > registers - len(structure.sources)
     moves = spilled * moves * np.where(full, accumulators, 1.0)
-    # Compilers load fragments ahead of their step, wherever the registers come from.
+    # Compilers load fragments ahead of their step, even if that spills registers.
     moves = moves + np.where(full, 2.0 / unrolled, 0.0)
     moves = moves + spilled_accumulators(nest)
     moves = moves / steps.fragments(structure.destination)

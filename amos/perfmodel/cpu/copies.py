@@ -1,7 +1,7 @@
 """Copies of operands into and out of their staged form, as the plan places them.
 
-A copy is a loop over the staged elements: as many of its last dimensions as can be
-vectorized move at a step, the rest is shared out to the cores.
+A copy is a loop over the staged elements: as many of its last dimensions as can be vectorized move
+in one step, the others are divided among the cores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
     regions = np.where(blocks.ranges > 1, 1.0, 0.0)
     if machine.cached and blocks.partial > 1:
-        # Halvings, each of which waits for the one before it as a call does.
+        # Halvings, each of which depends on the one before it as a call does.
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         waits = np.log2(blocks.partial) * latency
         seconds += nest.steps.padded * loops.parts * waits / cores
@@ -54,7 +54,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         workers = np.where(first, np.minimum(machine.cores, shared), cores)
         reach = _reach(machine, workers)
         elements, origin = times * once, op.origin * op.wider
-        # What is staged tile by tile takes the place of the last tile.
+        # A copy that is made tile by tile overwrites the last tile.
         placed = np.where(first, elements + origin, once * workers)
         streaming = _streaming(elements * op.size, reach, placed * op.size)
         streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
@@ -109,11 +109,11 @@ def _cycles(
 ) -> np.ndarray | float:
     """Predict the cycles of one element of a source that moves alone; 0 for others.
 
-    Runs move by themselves, but element by element in steps over several that padding parts.
-    Else a short step is unrolled, which leaves one test and one set of divisions for it,
-    the divisions being the same for all steps of the last dimensions unless the loops
-    around are fused, which takes several for each step if they move these. A long one is
-    a loop over elements, each found and tested by itself.
+    Runs move as vectors, but element by element in steps over several runs that padding interrupts.
+    Otherwise a short step is unrolled, with one test and one set of divisions. The divisions are
+    the same for all steps of the last dimensions, unless the enclosing loops are fused and move
+    these, which takes several divisions for each step. A long step is a loop over elements, each of
+    which is located and tested separately.
     """
     costs, width, tail = machine.costs, copy.element_width, copy.element_tail_elements
     finding_each = costs.find * op.divisions
@@ -124,22 +124,22 @@ def _cycles(
         return np.where(parted & ~copy.in_vectors, costs.serial, 0.0)
     if op.copy == "rows":
         return np.asarray((costs.find + costs.serial + finding_each) / width)
-    # Where only positions move the last dimension, what fused loops are taken apart for is
-    # the same for all steps of it.
+    # Where only positions move the last dimension, the divisions of fused loops are the same for
+    # all steps of it.
     last = op.dims[op.leading - 1].terms if op.leading else ()
     even = op.leading > 0 and all(n < steps.spatial for n, _ in last)
     once = np.where(
         even | (machine.cached & ~copy.ahead), finding_each * width / tail, finding_each
     )
-    # Lanes of several fused windows leave them one by one.
+    # Lanes of several fused windows leave the tensor one by one.
     tests = costs.find * max(op.divisions, 1)
     unrolled = (tests / width if op.guarded else 0.0) + once
     short = COPIED / 2 if op.divisions else COPIED
-    # Vectors of short rows are put together one by one.
+    # Vectors of short rows are assembled row by row.
     single = (width > short) | (op.copy == "pieces")
     finding = np.where(single, costs.serial * op.live + finding_each, unrolled)
     read = READ * costs.serial
     cycles: np.ndarray = finding + read * op.live
-    # Never slower than finding elements one by one, whatever that was fitted to.
+    # Never slower than locating elements one by one, whatever its fitted cost.
     permuted = np.minimum(copy.vector_instructions * read, cycles / 2)
     return np.where(copy.in_vectors, permuted, cycles)

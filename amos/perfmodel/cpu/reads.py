@@ -1,4 +1,4 @@
-"""Lines of sources from beyond the nearest cache, and whether hardware asks for them early."""
+"""Reads of sources from beyond the nearest cache, and hardware's prefetches of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from amos.plan.operand import PAGE, Operand
 #: Rows that hardware prefetches at a time, and lines of one that it misses before it does
 #: (`docs/evidence.md`, late reads).
 PREFETCHED_ROWS, LINES_BEFORE_PREFETCH = 8, 8
-#: A read takes so many times as long where no line was prefetched.
+#: Factor by which a read takes longer where no line was prefetched.
 LATE_READ_FACTOR = 4.0
 
 
 def scatter_penalty(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
     """Predict the relative extra time of out-of-order reads from beyond the nearest cache.
 
-    Hardware follows rows of an operand, asks for the next lines of each, and never looks into
-    another page. A loop order that goes on to other rows after a short piece of each waits for
-    the first lines of every piece. A packed operand lies in the order in which it is read, and so
-    does the copy of a tile.
+    Hardware follows rows of an operand, prefetches the next lines of each, and never crosses a
+    page. A loop order that moves to other rows after a short piece of each misses the first lines
+    of every piece. A packed operand is stored in the order in which it is read, and so is the copy
+    of a tile.
 
     Args:
         operand: a source, whose dimensions are in the order of memory.

@@ -1,4 +1,4 @@
-"""Lines that fall into the same sets of the nearest cache, and what that leaves of it."""
+"""Conflicts of lines that map to the same sets of the nearest cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from amos.plan.operand import PAGE, Operand
 def conflict_bytes(operand: Operand, nest: CoreNest) -> np.ndarray | None:
     """Return the bytes of the nearest cache that an operand's set conflicts make useless to it.
 
-    Rows that lie a multiple of a large power of two apart fall into few of the sets, which
-    hold as much of them as if all sets were as full.
+    Rows whose distance is a multiple of a large power of two map to few of the sets. The cache
+    holds as much of them as if all its sets were equally full.
 
     Args:
         operand: with its dimensions in the order of memory.

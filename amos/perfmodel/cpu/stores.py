@@ -14,11 +14,10 @@ def exchange_seconds(
 ) -> np.ndarray:
     """Predict the seconds until a core's lines are back, whatever it does meanwhile.
 
-    Hardware fetches a few lines ahead of a sequence of stores. Where short pieces that
-    different cores write lie side by side, each fetches lines that the other is about to
-    write, and every one of them has to be fetched back. In longer pieces that happens at
-    the end only, where the next one begins. A line that both write a piece of goes back and
-    forth even if nothing is fetched ahead.
+    Hardware prefetches a few lines ahead of a sequence of stores. Where different cores write short
+    adjacent pieces, each prefetches lines that the other is about to write, and every one of these
+    has to be fetched back. In longer pieces that happens only at the end, next to the following
+    piece. A line shared by two pieces moves back and forth even without prefetches.
 
     Args:
         operand: the destination, whose dimensions are in the order of memory.
