@@ -59,11 +59,11 @@ def draw_in_c(operator: Operator | Chain, number: int, trial: int) -> str:
     return f"bfloat16({value})" if kind.name == "bfloat16" else value
 
 
-def _of_epilogue(operator: Operator | Chain, tensor: Tensor) -> bool:
+def _is_of_epilogue(operator: Operator | Chain, tensor: Tensor) -> bool:
     if isinstance(operator, Chain):
         return False
-    before = {x.name for load in operator.sources for x in operator.inputs_of(load.tensor.name)}
-    return tensor.name not in before
+    read = {x.name for load in operator.sources for x in operator.inputs_of(load.tensor.name)}
+    return tensor.name not in read
 
 
 def _prologue(operator: Operator | Chain, tensor: Tensor) -> Prologue | None:
@@ -89,12 +89,12 @@ def _largest(operator: Operator | Chain, tensor: Tensor) -> int:
 
 
 def _is_scale(operator: Operator | Chain, tensor: Tensor) -> bool:
-    return _of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
+    return _is_of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
 
 
 def _stream(operator: Operator | Chain, number: int, trial: int) -> int:
     """Return the start of an input's random numbers, in units of 2^40."""
-    fresh = _of_epilogue(operator, operator.inputs[number])
+    fresh = _is_of_epilogue(operator, operator.inputs[number])
     return number + (trial << 16 if fresh else 0)
 
 

@@ -65,10 +65,10 @@ class Example:
         for trial in range(_TRIALS if loads else 1):
             inputs = draw_inputs(operator, trial)
             examples.append(Example(trial, inputs, as_tuple(finish(operator, sums, inputs))))
-        return max(examples, key=lambda example: (_distinct(example.outputs), -example.trial))
+        return max(examples, key=lambda example: (_distinct_count(example.outputs), -example.trial))
 
 
-def _distinct(outputs: tuple[np.ndarray, ...]) -> int:
+def _distinct_count(outputs: tuple[np.ndarray, ...]) -> int:
     return sum(len(np.unique(output)) for output in outputs)
 
 

@@ -94,9 +94,9 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
         "".join(letters[index.names[0]] for index in load.indices) for load in intrinsic.operands
     )
     # A dimension of the result that no source has repeats the value along it.
-    lonely = [x for x in target if x not in "".join(sources)]
-    spec = ",".join([*(f"...{source}" for source in sources), *lonely])
-    axes = [target.index(x) - len(target) for x in lonely]
+    replicated = [x for x in target if x not in "".join(sources)]
+    spec = ",".join([*(f"...{source}" for source in sources), *replicated])
+    axes = [target.index(x) - len(target) for x in replicated]
     limits = dtype(intrinsic.dtypes[-1]).limits if intrinsic.arithmetic.saturate else None
 
     def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
@@ -128,10 +128,10 @@ def _combine(
     letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
     values = []
     for load, fragment in zip(compute.sources, fragments, strict=True):
-        own = [index.names[0] for index in load.indices]
-        order = [name for name in names if name in own]
-        spec = f"...{''.join(letters[n] for n in own)}->...{''.join(letters[n] for n in order)}"
-        at: Any = (..., *(slice(None) if name in own else None for name in names))
+        used = [index.names[0] for index in load.indices]
+        order = [name for name in names if name in used]
+        spec = f"...{''.join(letters[n] for n in used)}->...{''.join(letters[n] for n in order)}"
+        at: Any = (..., *(slice(None) if name in used else None for name in names))
         values.append(np.einsum(spec, fragment)[at])
     total = reduce(function(compute.join).ufunc, values)
     if not compute.accumulates:

@@ -60,10 +60,10 @@ def _placement_problems(unit: Intrinsic) -> Iterator[str]:
     symbols: dict[str, tuple[str, int]] = {}
     for statement in unit.memory:
         where, name = f"memory statement of {statement.operand!r}", statement.operand
-        own = statement.placement
-        if own != unit.placements[name]:
+        placement = statement.placement
+        if placement != unit.placements[name]:
             yield f"{where}: its load and its store put elements in different places"
-        for symbol, value in zip(statement.strides, own.strides, strict=True):
+        for symbol, value in zip(statement.strides, placement.strides, strict=True):
             if not symbol.isdigit() and symbols.setdefault(symbol, (name, value))[1] != value:
                 yield (
                     f"{where}: stride {symbol} is {value} elements here and {symbols[symbol][1]} "

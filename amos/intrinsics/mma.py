@@ -171,12 +171,12 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
     for letter, operand, kind, layout, width in zip(
         "abc", ("Src1", "Src2", "Dst"), kinds, layouts, (k, n, n), strict=True
     ):
-        own, element, count = Registers.of(kind, layout.elements), _TYPES[kind], layout.elements
+        words, element, count = Registers.of(kind, layout.elements), _TYPES[kind], layout.elements
         row, column = (to_c(formula) for _, formula in layout.where)
-        registers.append(own)
+        registers.append(words)
         places.append(f"(({row}) * {width} + {column})")
         lines += [
-            f"union {{ {own.type} x[{own.count}]; {element} all[{count}]; }} {letter};",
+            f"union {{ {words.type} x[{words.count}]; {element} all[{count}]; }} {letter};",
             f"for (int e = 0; e < {count}; ++e)",
             f"  {letter}.all[e] = ((const {element} *){operand})[{places[-1]}];",
         ]

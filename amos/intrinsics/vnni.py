@@ -125,8 +125,8 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 
 def _lanes(lanes: int, requires: tuple[str, ...]) -> Described:
     vector = f"x{lanes * 4}"
-    mm, register, whole = integer_vector(lanes)
-    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Dst", "Src1", "Src2")]
+    mm, register, suffix = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{suffix}((const {register} *){x})" for x in ("Dst", "Src1", "Src2")]
     return instruction(
         f"vnni_dpbusd_lanes_m{lanes}k4_u8_s8_s32",
         "Dst[i1] += Src1[i1, r1] * Src2[i1, r1]",
@@ -145,15 +145,15 @@ def _lanes(lanes: int, requires: tuple[str, ...]) -> Described:
             f'T.reinterpret("int8{vector}", Src1.vload([0, 0], "uint8{vector}"))',
             f'Src2.vload([0, 0], "int8{vector}")',
         ),
-        c=f"{mm}_storeu_{whole}(({register} *)Dst, {mm}_dpbusd_epi32({', '.join(loads)}));",
+        c=f"{mm}_storeu_{suffix}(({register} *)Dst, {mm}_dpbusd_epi32({', '.join(loads)}));",
         flags=_FLAGS,
     )
 
 
 def _dot(lanes: int, requires: tuple[str, ...]) -> Described:
     vector = f"x{lanes * 4}"
-    mm, register, whole = integer_vector(lanes)
-    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Src1", "Src2")]
+    mm, register, suffix = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{suffix}((const {register} *){x})" for x in ("Src1", "Src2")]
     return instruction(
         f"vnni_dpbusd_dot_m1k{lanes * 4}_u8_s8_s32",
         "Dst[] += Src1[r1] * Src2[r1]",
@@ -175,8 +175,8 @@ def _dot(lanes: int, requires: tuple[str, ...]) -> Described:
         partial=lanes,
         c=f"""
 int parts[{lanes}];
-{mm}_storeu_{whole}(({register} *)parts,
-    {mm}_dpbusd_epi32({mm}_setzero_{whole}(), {", ".join(loads)}));
+{mm}_storeu_{suffix}(({register} *)parts,
+    {mm}_dpbusd_epi32({mm}_setzero_{suffix}(), {", ".join(loads)}));
 for (int n = 0; n < {lanes}; n++) {{
   *Dst = (int)((unsigned)*Dst + (unsigned)parts[n]);
 }}
@@ -186,7 +186,7 @@ for (int n = 0; n < {lanes}; n++) {{
 
 
 def _signed_bytes(lanes: int, requires: tuple[str, ...]) -> Described:
-    mm, register, whole = integer_vector(lanes)
+    mm, register, suffix = integer_vector(lanes)
     return instruction(
         f"vnni_dpbusd_signed_m{lanes}k4_s8_s32",
         "Dst[i1] += Src1[r1] * Src2[i1, r1]",
@@ -208,11 +208,11 @@ def _signed_bytes(lanes: int, requires: tuple[str, ...]) -> Described:
 int group;
 memcpy(&group, Src1, 4);
 {register} flip = {mm}_set1_epi8((char)0x80);
-{register} every = {mm}_xor_{whole}({mm}_set1_epi32(group), flip);
-{register} lanes = {mm}_loadu_{whole}((const {register} *)Src2);
-{register} sum = {mm}_dpbusd_epi32({mm}_loadu_{whole}((const {register} *)Dst), every, lanes);
-{register} extra = {mm}_dpbusd_epi32({mm}_setzero_{whole}(), flip, lanes);
-{mm}_storeu_{whole}(({register} *)Dst, {mm}_sub_epi32(sum, extra));
+{register} every = {mm}_xor_{suffix}({mm}_set1_epi32(group), flip);
+{register} lanes = {mm}_loadu_{suffix}((const {register} *)Src2);
+{register} sum = {mm}_dpbusd_epi32({mm}_loadu_{suffix}((const {register} *)Dst), every, lanes);
+{register} extra = {mm}_dpbusd_epi32({mm}_setzero_{suffix}(), flip, lanes);
+{mm}_storeu_{suffix}(({register} *)Dst, {mm}_sub_epi32(sum, extra));
 """,
         flags=_FLAGS,
         headers=COPIES,

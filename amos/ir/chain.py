@@ -272,9 +272,11 @@ class Chain(Shown):
                     raise OperatorError(f"{where}: {it.name} is {it.extent}, and {size} before")
             for tensor in (*operator.inputs, operator.result):
                 first = tensors.setdefault(tensor.name, tensor)
-                own, before = (f"{x.dtype} of shape {x.shape}" for x in (tensor, first))
-                if own != before:
-                    raise OperatorError(f"{where}: {tensor.name!r} is {own}, and {before} before")
+                form, first_form = (f"{x.dtype} of shape {x.shape}" for x in (tensor, first))
+                if form != first_form:
+                    raise OperatorError(
+                        f"{where}: {tensor.name!r} is {form}, and {first_form} before"
+                    )
         statements = [
             Statement(f"{x.compute}" + (f" then {x.epilogue}" if x.epilogue else ""), (x,))
             for x in closed
@@ -291,10 +293,10 @@ class Chain(Shown):
             raise OperatorError(f"constants: expected a list of names, got {quote(names)}")
         inputs = {tensor.name for tensor in self.inputs}
         sources = {step: [x.tensor.name for x in step.sources] for step in self.products}
-        own = [n for n in dict.fromkeys(itertools.chain(*sources.values())) if n in inputs]
-        if unknown := [name for name in names if name not in own]:
+        candidates = [n for n in dict.fromkeys(itertools.chain(*sources.values())) if n in inputs]
+        if unknown := [name for name in names if name not in candidates]:
             raise OperatorError(
-                f"constants: expected inputs of products ({', '.join(own) or 'none'}), got "
+                f"constants: expected inputs of products ({', '.join(candidates) or 'none'}), got "
                 f"{quote(unknown[0])}"
             )
 
@@ -352,9 +354,9 @@ class Chain(Shown):
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Tensors that no step writes, in order of first use."""
-        own = {tensor.name for tensor in (*self.temporaries, self.result)}
+        written = {tensor.name for tensor in (*self.temporaries, self.result)}
         read = [load.tensor for step in self.steps for load in loads_of(step)]
-        return tuple(dict.fromkeys(tensor for tensor in read if tensor.name not in own))
+        return tuple(dict.fromkeys(tensor for tensor in read if tensor.name not in written))
 
     @cached_property
     def extents(self) -> dict[str, int]:
@@ -380,8 +382,8 @@ class Chain(Shown):
 
     def __str__(self) -> str:
         extents = ", ".join(f"{name}={size}" for name, size in self.extents.items())
-        own = [(t.name, t.kind) for t in (*self.inputs, *self.temporaries, self.result)]
-        dtypes = ", ".join(f"{n}: {kind.spelled}" for n, kind in own if kind and "." not in n)
+        tensors = [(t.name, t.kind) for t in (*self.inputs, *self.temporaries, self.result)]
+        dtypes = ", ".join(f"{n}: {kind.spelled}" for n, kind in tensors if kind and "." not in n)
         text = "; ".join(statement.text for statement in self.statements)
         return f"{text}  with {extents}  ({dtypes})"
 
@@ -390,6 +392,6 @@ def fill_dtypes(operator: Operator, kinds: Mapping[str, str]) -> Operator:
     """Fill the open dtypes of a product: tensors of a chain by name, others float32."""
     open_ = {load.tensor.name: kinds.get(load.tensor.name, "float32") for load in operator.sources}
     sources = operator.with_dtypes(open_)
-    whole = all(dtype(str(load.tensor.dtype)).is_integer for load in sources.sources)
+    is_integer = all(dtype(str(load.tensor.dtype)).is_integer for load in sources.sources)
     name = operator.output.tensor.name
-    return sources.with_dtypes({name: kinds.get(name, "int32" if whole else "float32")})
+    return sources.with_dtypes({name: kinds.get(name, "int32" if is_integer else "float32")})

@@ -124,7 +124,7 @@ class ChainParser:
 
     def _find_shapes(self, heads: Sequence[Scanner]) -> None:
         """Give each input the shape that all statements together read."""
-        own = {head.name for head in heads}
+        written = {head.name for head in heads}
         used = list(dict.fromkeys(n for head in heads for n in head.iterations))
         if missing := [name for name in used if name not in self.extents]:
             stated = ", ".join(map(str, self.extents)) or "none"
@@ -137,7 +137,7 @@ class ChainParser:
         reached: dict[str, Reference] = {}
         for head in heads:
             for read in head.accesses:
-                if read.name in own or read.name in self.literals:
+                if read.name in written or read.name in self.literals:
                     continue
                 first = reached.setdefault(read.name, read)
                 if len(first.indices) != len(read.indices):
@@ -231,10 +231,10 @@ class _AssignmentReader(ExpressionReader):
     def __init__(self, parser: ChainParser, head: Scanner) -> None:
         shapes = dict(parser.shapes)
         shapes |= {name: load.tensor.shape for name, load in parser.written.items()}
-        own = {name: str(load.tensor.dtype) for name, load in parser.written.items()}
+        written_dtypes = {name: str(load.tensor.dtype) for name, load in parser.written.items()}
         value = " " * head.start + head.text[head.start :]
-        kinds = {name: kind for name, kind in parser.dtypes.items() if name not in own}
-        super().__init__(value, parser.extents, kinds, shapes, "iteration", own, ())
+        kinds = {name: kind for name, kind in parser.dtypes.items() if name not in written_dtypes}
+        super().__init__(value, parser.extents, kinds, shapes, "iteration", written_dtypes, ())
         self.parser, self.head = parser, head
         self.axis: str | None = None
         self.mentioned: dict[str, None] = {}
@@ -245,14 +245,14 @@ class _AssignmentReader(ExpressionReader):
 
     def is_cut(self, load: BufferLoad) -> bool:
         """Return whether the access has a result's indices, beyond which no transform stores."""
-        own = self.head.accesses[0].indices if self.head.indexed else ()
-        return any(len(index.terms) > 1 for index in own) and {*load.indices} <= {*own}
+        target = self.head.accesses[0].indices if self.head.indexed else ()
+        return any(len(index.terms) > 1 for index in target) and {*load.indices} <= {*target}
 
     def atom_of_expression(self) -> Node:
         """Read names without indices, too: iterations, written tensors, and scalars."""
         token = self.next
-        after = self.tokens[self.position + 1].text if token.kind == "name" else ""
-        if token.kind != "name" or after in ("[", "("):
+        following = self.tokens[self.position + 1].text if token.kind == "name" else ""
+        if token.kind != "name" or following in ("[", "("):
             return super().atom_of_expression()
         self.take()
         if token.text in self.extents:
@@ -335,12 +335,12 @@ class _AssignmentReader(ExpressionReader):
         yield (powers := self._assign(f"{name}.exp", power, None, "", whole_row))
         numerator = Node("read", load=powers.output)
         yield (total := self._assign(f"{name}.sum", numerator, None, "+", row))
-        whole = Node("read", load=total.output)
+        row_sum = Node("read", load=total.output)
         if share := _SOFTMAXES.get(function):
-            quotient = Node(share, (numerator, whole), function=self.table[share])
+            quotient = Node(share, (numerator, row_sum), function=self.table[share])
             yield self._assign(name, quotient, None, "", whole_row)
             return
-        log = Node("log", (whole,), function=self.table["log"])
+        log = Node("log", (row_sum,), function=self.table["log"])
         yield self._assign(name, Node("add", (top, log)), None, "", row)
 
     def _dimensions(self) -> list[str]:

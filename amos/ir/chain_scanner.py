@@ -36,8 +36,8 @@ class Scanner(Reader):
             if token.kind == "name" and self.accept("["):
                 self.accesses.append(Reference(token.text, self.indices(token), padded))
             elif self.start < 0 and token.text in ("=", "+=", "*="):
-                before = self.tokens[self.position - 2]
-                word = before.text if before.text in ("max", "min") else ""
+                previous = self.tokens[self.position - 2]
+                word = previous.text if previous.text in ("max", "min") else ""
                 self.sign = (word or token.text[:-1]) if self.position > 2 or word else ""
                 self.start = token.column + len(token.text)
         if self.start < 0:

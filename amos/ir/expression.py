@@ -192,9 +192,9 @@ class Node:
     @cached_property
     def operation_count(self) -> int:
         """Number of operations that compute it, including those of functions that it calls."""
-        own = int(bool(self.arguments)) if self.function is None else 0
+        operation = int(bool(self.arguments)) if self.function is None else 0
         called = 0 if self.function is None else self.function.body.operation_count
-        return own + called + sum(argument.operation_count for argument in self.arguments)
+        return operation + called + sum(argument.operation_count for argument in self.arguments)
 
     def nodes(self) -> Iterator[Node]:
         """Yield this node and all below it, from left to right."""
@@ -244,10 +244,10 @@ class Node:
             return self.kind(kinds)
         if self.name in _OF_FLOATS or (self.function is not None and self.function.of_floats):
             return "float32"
-        own = {argument.kind(kinds) for argument in self.arguments}
-        if self.name == "shift" and "float32" in own:
+        argument_kinds = {argument.kind(kinds) for argument in self.arguments}
+        if self.name == "shift" and "float32" in argument_kinds:
             raise OperatorError(f"{self}: expected an integer to shift, got a float: s32(...)")
-        return "float32" if "float32" in own else "int32"
+        return "float32" if "float32" in argument_kinds else "int32"
 
     def compute(self, variables: Mapping[str, Typed], by: Arithmetic) -> Typed:
         """Evaluate the node, and return the value with its kind.
@@ -314,8 +314,8 @@ def _compute_as(node: Node, kind: str, variables: Mapping[str, Typed], by: Arith
     """Evaluate a node, and convert the value to a kind."""
     if node.name == "number":
         return by.number(node.value, kind)
-    own = node.compute(variables, by)
-    return own.value if own.kind == kind else by.convert(own.value)
+    result = node.compute(variables, by)
+    return result.value if result.kind == kind else by.convert(result.value)
 
 
 def _parenthesize(node: Node, parent: Node) -> str:

@@ -59,7 +59,7 @@ class ExpressionReader(IndexReader):
         dtypes: of tensors, by name.
         shapes: of tensors, by name.
         what: the kind of its indices, for messages.
-        own: dtypes of tensors missing from ``dtypes``; others are float32.
+        default_dtypes: dtypes of tensors missing from ``dtypes``; others are float32.
         variables: names that are variables of the tree.
         table: the functions that may be called; those of the language by default.
     """
@@ -71,12 +71,12 @@ class ExpressionReader(IndexReader):
         dtypes: Mapping[str, str],
         shapes: Mapping[str, Sequence[int]],
         what: str,
-        own: Mapping[str, str] | None = None,
+        default_dtypes: Mapping[str, str] | None = None,
         variables: Sequence[str] = (),
         table: Mapping[str, Function] | None = None,
     ) -> None:
         super().__init__(text, extents, what)
-        self.dtypes, self.shapes, self.own = dtypes, shapes, own or {}
+        self.dtypes, self.shapes, self.default_dtypes = dtypes, shapes, default_dtypes or {}
         self.tensors: dict[str, Tensor] = {}
         self.variables = variables
         self.table = functions() if table is None else table
@@ -222,7 +222,9 @@ class ExpressionReader(IndexReader):
         shape = self.shape(token, indices)
         if len(shape) != len(indices):
             self.fail(f"{name!r} has {len(shape)} dimensions, but {len(indices)} indices", token)
-        tensor = Tensor(name, shape, self.dtypes.get(name, self.own.get(name, "float32")))
+        tensor = Tensor(
+            name, shape, self.dtypes.get(name, self.default_dtypes.get(name, "float32"))
+        )
         if self.tensors.setdefault(name, tensor) != tensor:
             self.fail(f"tensor {name!r} is read with two shapes", token)
         load = BufferLoad(tensor, indices)

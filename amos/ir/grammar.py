@@ -144,12 +144,12 @@ class Reader:
         """Read the closing bracket of an access, or name the token in its place."""
         if self.accept("]"):
             return
-        token, before = self.next, self.tokens[self.position - 1]
+        token, previous = self.next, self.tokens[self.position - 1]
         if token.text in ("/", "//", "%"):
             kind = "modulo" if token.text == "%" else "division"
             self.fail(f"index of {self.tensor.text!r} is not affine: {kind} ({token.text})")
-        if before.kind == "number" and token.kind == "name":
-            self.fail(f"expected '*' between {before.text} and {token.text}")
+        if previous.kind == "number" and token.kind == "name":
+            self.fail(f"expected '*' between {previous.text} and {token.text}")
         self.fail(f"expected ',' or ']' in the indices of {self.tensor.text!r}, found {token}")
 
     def index(self) -> Affine:
@@ -241,7 +241,7 @@ class _StatementReader(Reader):
     def statement(self) -> Statement:
         if self.next.kind == "end":
             self.fail(f"the text is empty: expected a statement such as {_EXAMPLE!r}")
-        if self.pads():
+        if self.is_pad():
             self.fail("only a source can be padded, not the output")
         output = self.access("the output")
         combiner = self.combiner()
@@ -251,10 +251,11 @@ class _StatementReader(Reader):
 
     def combiner(self) -> str:
         """Read the sign before ``=``: how the destination takes a value up."""
-        token, after = self.next, self.tokens[min(self.position + 1, len(self.tokens) - 1)]
+        token, following = self.next, self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         if token.text in ("=", "+=", "*="):
             return self.take().text[:-1]
-        if after.text == "=" and token.kind in ("name", "symbol") and token.text not in (",", "["):
+        is_sign = token.kind in ("name", "symbol") and token.text not in (",", "[")
+        if is_sign and following.text == "=":
             if token.text not in COMBINERS:
                 signs = ", ".join(f"'{symbol}='" for symbol in COMBINERS)
                 self.fail(f"unknown combining operator '{token.text}=': expected {signs} or '='")
@@ -313,10 +314,10 @@ class _StatementReader(Reader):
             self.fail(f"a negated source is not supported: sources are joined by {_JOINED}")
         if token.text == "(":
             self.fail(f"parentheses around sources are not supported: join them by {_JOINED}")
-        if not self.pads():
+        if not self.is_pad():
             return self.access("a source")
         self.position += 2
-        if self.pads():
+        if self.is_pad():
             self.fail("pad(pad(...)) pads twice; once is enough")
         inner = self.access("a tensor inside pad(...)")
         value = self.padding() if self.accept(",") else 0
@@ -339,7 +340,7 @@ class _StatementReader(Reader):
             self.fail(f"number {token.text} is too large", token)
         return sign * value
 
-    def pads(self) -> bool:
+    def is_pad(self) -> bool:
         return self.next.text == "pad" and self.is_call()
 
     def access(self, what: str) -> Reference:

@@ -42,10 +42,10 @@ def parse_prologue(
             f"{name!r} has {len(source.shape)}"
         )
     extents = dict(zip(dimensions, source.shape, strict=True))
-    own = {name: source.dtype} if source.dtype is not None else {}
+    default_dtypes = {name: source.dtype} if source.dtype is not None else {}
     what = f"dimension of {name}"
     # Read so that the prologue can say why it has no accumulator.
-    reader = ExpressionReader(text, extents, dtypes, shapes, what, own, variables=(ACC,))
+    reader = ExpressionReader(text, extents, dtypes, shapes, what, default_dtypes, variables=(ACC,))
     expression, cast = reader.expression()
     reader.check_given("prologue")
     kind = source.dtype or cast or expression.kind({ACC: "float32"})
@@ -74,15 +74,17 @@ def _read_head(text: str) -> tuple[str, tuple[str, ...] | None]:
 def _plain_names(indices: Sequence[Affine]) -> tuple[str, ...] | None:
     """Return the names of indices if each is a single iteration of its own."""
     names = tuple(name for index in indices for name in index.names)
-    own = all(index == Affine(((name, 1),)) for index, name in zip(indices, names, strict=False))
-    return names if own and len({*names}) == len(indices) == len(names) else None
+    is_plain = all(
+        index == Affine(((name, 1),)) for index, name in zip(indices, names, strict=False)
+    )
+    return names if is_plain and len({*names}) == len(indices) == len(names) else None
 
 
 def _infer_dimensions(name: str, text: str, rank: int) -> tuple[str, ...]:
     """Take the dimensions of a source from the first tensor of the same rank."""
     reader = Reader(text)
-    for place, (token, after) in enumerate(pairwise(reader.tokens)):
-        if token.kind != "name" or after.text != "[":
+    for place, (token, following) in enumerate(pairwise(reader.tokens)):
+        if token.kind != "name" or following.text != "[":
             continue
         reader.position = place + 2
         names = _plain_names(reader.indices(token))

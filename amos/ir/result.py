@@ -62,8 +62,8 @@ class Result:
         Raises:
             OperatorError: the expression takes no such accumulator.
         """
-        whole = dtype(self.epilogue.result(accumulator)).is_integer
-        return "int32" if whole else "float32"
+        is_integer = dtype(self.epilogue.result(accumulator)).is_integer
+        return "int32" if is_integer else "float32"
 
     def tensor(self, accumulator: str | None) -> Tensor:
         """Return the result's tensor for an accumulator of that dtype.
@@ -133,10 +133,10 @@ def parse_result(
     texts = match["right"].split(" then ", 1)
 
     def expression(text: str) -> Epilogue:
-        own = tensors_in(text) if len(texts) > 1 else {*kinds, *sizes}
+        tensor_names = tensors_in(text) if len(texts) > 1 else {*kinds, *sizes}
 
         def of(values: Mapping[str, Any]) -> dict[str, Any]:
-            return {n: value for n, value in values.items() if n in own or n not in used}
+            return {n: value for n, value in values.items() if n in tensor_names or n not in used}
 
         return parse_epilogue(text, extents, of(kinds), of(sizes))
 
@@ -169,7 +169,8 @@ def check_result(
             )
     check_store(result.store, stored, read, written)
     for load in result.last.loads if result.last is not None else ():
-        if gone := sorted(load.names - stored.keys()):
+        if reduced := sorted(load.names - stored.keys()):
             raise OperatorError(
-                f"{result}: {load} is indexed by {gone[0]!r}, along which {result.store} is reduced"
+                f"{result}: {load} is indexed by {reduced[0]!r}, along which {result.store} is "
+                "reduced"
             )

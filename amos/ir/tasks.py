@@ -123,10 +123,10 @@ class TaskMapping(Shown, ABC):
         >>> (repeat(2) * spatial(4)).clip(6).tasks(3)
         [(3,)]
         """
-        sizes, whole = _sizes("clip", shape), self.shape
-        if len(whole) != len(sizes) or any(a > b for a, b in zip(sizes, whole, strict=True)):
+        sizes, grid = _sizes("clip", shape), self.shape
+        if len(grid) != len(sizes) or any(a > b for a, b in zip(sizes, grid, strict=True)):
             raise TaskMappingError(
-                f"{self}: expected to clip {_format_sizes(whole)} to a grid within it, got "
+                f"{self}: expected to clip {_format_sizes(grid)} to a grid within it, got "
                 f"{_format_sizes(sizes)}"
             )
         return _Clipped(shape=sizes, workers=self.workers, turns=self.turns, grid=self)

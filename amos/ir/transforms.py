@@ -83,10 +83,12 @@ class Transform(Assignment):
         overrun = "" if self.source.padded else self.source.overrun(self.extents)
         if overrun:
             raise OperatorError(f"{self}: {overrun}")
-        own, spatial = self.extents, {it.name for it in self.spatial}
+        extents, spatial = self.extents, {it.name for it in self.spatial}
         axes = {name for name in self.source.names if name not in spatial}
         for literal in reversed(self.literals):
-            if literal.shape != (rows_and_columns := (own[literal.row], own[literal.column])):
+            if literal.shape != (
+                rows_and_columns := (extents[literal.row], extents[literal.column])
+            ):
                 raise OperatorError(
                     f"{self}: {literal} has {rows_and_columns[0]} rows and {rows_and_columns[1]} "
                     f"columns by its iterations, and {literal.shape[0]} and {literal.shape[1]} by "

@@ -40,5 +40,5 @@ class CpuLimits:
 
 
 def _limits(cores: int, memories: tuple[Level, ...] | tuple[Cache, ...]) -> CpuLimits:
-    own = (x.capacity for x in memories if x.units >= cores)
-    return CpuLimits(cores, max(own, default=0) or _USUAL)
+    private = (x.capacity for x in memories if x.units >= cores)
+    return CpuLimits(cores, max(private, default=0) or _USUAL)

@@ -123,10 +123,10 @@ class Level:
             group_cores: cores of one group.
             write: outward instead of inward.
         """
-        whole = self.write_bandwidth if write else self.read_bandwidth
-        alone = self.core_write if write else self.core_read
-        shared: np.ndarray = whole * np.minimum(1.0, self.units / groups)
-        return np.minimum(shared, alone * group_cores) if alone else shared
+        bandwidth = self.write_bandwidth if write else self.read_bandwidth
+        core_bandwidth = self.core_write if write else self.core_read
+        shared: np.ndarray = bandwidth * np.minimum(1.0, self.units / groups)
+        return np.minimum(shared, core_bandwidth * group_cores) if core_bandwidth else shared
 
     def share(self, cores: int) -> Level:
         """Return the share of one core while that many cores use the level."""
@@ -253,8 +253,8 @@ class Machine(Shown):
     @property
     def private_cache(self) -> int:
         """Capacity of the largest cache of which each core has its own; 0 without one."""
-        own = (level.capacity for level in self.levels if level.units >= self.cores)
-        return max(own, default=0)
+        private = (level.capacity for level in self.levels if level.units >= self.cores)
+        return max(private, default=0)
 
     @property
     def core(self) -> Machine:

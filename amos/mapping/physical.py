@@ -71,10 +71,10 @@ class Layout:
         outer = [n for n in mapping.outer if n in load.names]
         counts = [-(-fused[t] // sizes[t]) for t in axes]
         fragment = tuple(sizes[t] for t in axes)
-        own = mapping.intrinsic.placements[operand.tensor.name]
-        own = own if fragment == own.shape else own.resize(fragment)
+        placement = mapping.intrinsic.placements[operand.tensor.name]
+        placement = placement if fragment == placement.shape else placement.resize(fragment)
         lengths = [*(extents[n] for n in outer), *counts]
-        strides = [prod(lengths[i + 1 :]) * own.step for i in range(len(lengths))]
+        strides = [prod(lengths[i + 1 :]) * placement.step for i in range(len(lengths))]
         k = len(outer)
         return Layout(
             operand.tensor.name,
@@ -82,8 +82,8 @@ class Layout:
             tuple((n, extents[n], s) for n, s in zip(outer, strides[:k], strict=True)),
             tuple(zip(axes, counts, strides[k:], strict=True)),
             fragment,
-            own.strides,
-            own.step,
+            placement.strides,
+            placement.step,
         )
 
 

@@ -139,9 +139,11 @@ def _run(physical: PhysicalMapping, staged: list[np.ndarray], accumulators: np.n
     loops: dict[_Loop, int] = {("outer", n): mapping.operator.extents[n] for n in mapping.outer}
     loops |= {("tile", step): count for step, count in physical.tiles.items()}
     target = list(physical.layouts.values())[-1]
-    own = {("outer", n) for n, _, _ in target.outer} | {("tile", n) for n, _, _ in target.tiles}
-    independent = {loop: count for loop, count in loops.items() if loop in own}
-    repeated = {loop: count for loop, count in loops.items() if loop not in own}
+    target_loops = {("outer", n) for n, _, _ in target.outer} | {
+        ("tile", n) for n, _, _ in target.tiles
+    }
+    independent = {loop: count for loop, count in loops.items() if loop in target_loops}
+    repeated = {loop: count for loop, count in loops.items() if loop not in target_loops}
     fragments = [
         _Fragments.of(layout, independent, repeated) for layout in physical.layouts.values()
     ]

@@ -125,8 +125,8 @@ class AssignmentSet:
             levels.append({mask | _bit(t) for mask in levels[-1] for t in targets})
         tails = [{mask: int(mask.bit_count() >= self.rank) for mask in levels[-1]}]
         for targets, level in zip(reversed(self._choices), reversed(levels[:-1]), strict=True):
-            after = tails[-1]
-            tails.append({mask: sum(after[mask | _bit(t)] for t in targets) for mask in level})
+            following = tails[-1]
+            tails.append({mask: sum(following[mask | _bit(t)] for t in targets) for mask in level})
         return tails[::-1]
 
     def _walk(self) -> Iterator[Assignment]:
@@ -170,12 +170,12 @@ class AssignmentSet:
         for component in self._components:
             pattern = tuple(self._conflicts[a] >> b & 1 for a in component for b in component)
             alike = (tuple(choices[s] for s in component), pattern)
-            after: _Kinds = {}
+            extended: _Kinds = {}
             for filled, (members, number) in self._states(component, choices).items():
                 for key, (bound, ways) in kinds.items():
                     joint = tuple(sorted((*key, (alike, filled))))
-                    _add(after, joint, (*bound, *members), ways * number)
-            kinds = self._check_count(after)
+                    _add(extended, joint, (*bound, *members), ways * number)
+            kinds = self._check_count(extended)
         return iter(kinds.values())
 
     def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
@@ -187,11 +187,11 @@ class AssignmentSet:
         states: _Kinds = {0: ((), 1)}
         for s in component:
             twin = next(n for n, o in enumerate(component) if self._are_twins(s, o, choices))
-            after: _Kinds = {}
+            extended: _Kinds = {}
             for filled, (members, ways) in states.items():
                 for t in choices[s]:
-                    _add(after, filled | _bit(t) << twin * steps, (*members, t), ways)
-            states = after if component is self._free else self._check_count(after)
+                    _add(extended, filled | _bit(t) << twin * steps, (*members, t), ways)
+            states = extended if component is self._free else self._check_count(extended)
         return states
 
     def _check_count(self, kinds: _Kinds) -> _Kinds:
@@ -216,7 +216,7 @@ class AssignmentSet:
         free = _mask(tuple(assignment[s] for s in self._free))
         return self._good(bound, _mask(bound) & ~free)
 
-    def _judge(self, bound: Assignment, needy: int) -> bool:
+    def _has_base_matches(self, bound: Assignment, needy: int) -> bool:
         """Return whether each bound iteration is in a base match.
 
         ``needy`` is the bit set of intrinsic iterations without a free one, for which a bound
@@ -249,8 +249,8 @@ assignments = lru_cache(maxsize=256)(AssignmentSet)
 
 
 def _add(kinds: _Kinds, key: object, example: Assignment, number: int) -> None:
-    example, before = kinds.get(key, (example, 0))
-    kinds[key] = example, before + number
+    example, previous = kinds.get(key, (example, 0))
+    kinds[key] = example, previous + number
 
 
 def _bit(target: int) -> int:

@@ -59,8 +59,8 @@ def resolve(
         return apply_dtype(Operator.parse(text, extents, dtypes, shapes=shapes), dtype)
     op = _find_named(text.strip(), extents, layout)
     if dtypes or shapes:
-        own = {load.tensor.name: load.tensor.shape for load in op.operands}
-        op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | shapes)
+        own_shapes = {load.tensor.name: load.tensor.shape for load in op.operands}
+        op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own_shapes | shapes)
     return apply_dtype(op, dtype)
 
 
@@ -93,8 +93,8 @@ def short_name(op: Operator) -> str:
     """
     text, usual = _library_text(op) or (str(op.compute), {})
     changed = [f"{it}={size}" for it, size in op.extents.items() if usual.get(it) != size]
-    more = dict(prologue=op.prologues, epilogue=op.epilogue, output=op.store, results=op.further)
-    return " ".join([text, *changed, *(f"with {word}" for word, what in more.items() if what)])
+    extras = dict(prologue=op.prologues, epilogue=op.epilogue, output=op.store, results=op.further)
+    return " ".join([text, *changed, *(f"with {word}" for word, what in extras.items() if what)])
 
 
 def _library_text(op: Operator) -> tuple[str, Mapping[str, int]] | None:

@@ -235,8 +235,8 @@ class Winograd:
         array([[ 1,  3,  1,  7,  3,  1],
                [ 3,  9,  3, 21,  9,  3]], dtype=int16)
         """
-        own = _MATRICES[self.integer]
-        matrix = own.windows if self.integer else own.windows / own.scales[:, None]
+        matrices = _MATRICES[self.integer]
+        matrix = matrices.windows if self.integer else matrices.windows / matrices.scales[:, None]
         taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(matrix.dtype)
         transformed = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
         axes = (self.depth,) if len(self.image) == 5 else ()

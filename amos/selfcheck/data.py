@@ -41,8 +41,8 @@ def _kinds(intrinsic: Intrinsic) -> dict[str, tuple[DType, tuple[int, ...]]]:
 
 
 def _scales(intrinsic: Intrinsic) -> tuple[float, ...]:
-    whole = all(kind.is_integer for kind, _ in _kinds(intrinsic).values())
-    return _SCALES[:1] if whole else _SCALES
+    is_integer = all(kind.is_integer for kind, _ in _kinds(intrinsic).values())
+    return _SCALES[:1] if is_integer else _SCALES
 
 
 def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fragments:

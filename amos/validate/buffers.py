@@ -184,8 +184,8 @@ def initialize_output(op: Operator, work: np.dtype) -> np.ndarray:
 
 def wide_dtype(arrays: Mapping[str, np.ndarray]) -> np.dtype:
     """Return the dtype to accumulate in: int64, which wraps around, or float64."""
-    whole = all(a.dtype.kind in "iu" for a in arrays.values())
-    return np.dtype(np.int64 if whole else np.float64)
+    is_integer = all(a.dtype.kind in "iu" for a in arrays.values())
+    return np.dtype(np.int64 if is_integer else np.float64)
 
 
 def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -200,16 +200,16 @@ def random_inputs(op: Operator | Chain, rng: np.random.Generator) -> dict[str, n
     """
     statement = None if isinstance(op, Chain) else op
     loads = statement.sources if statement else ()
-    own = {load.tensor.name for load in loads} or {tensor.name for tensor in op.inputs}
+    source_names = {load.tensor.name for load in loads} or {tensor.name for tensor in op.inputs}
     prologues = statement.prologues if statement else ()
-    before = {tensor.name: each for each in prologues for tensor in each.tensors}
+    prologue_of = {tensor.name: each for each in prologues for tensor in each.tensors}
 
     def draw(tensor: Tensor) -> np.ndarray:
         scalar = tensor.kind or dtype("float32")
-        if scalar.bounds is None and tensor.name in before:
-            whole = dtype(before[tensor.name].dtype).is_integer
-            return _draw_before(tensor.shape, scalar, 16 if whole else 1, rng)
-        if scalar.bounds is None and tensor.name not in own and scalar.bits > 8:
+        if scalar.bounds is None and tensor.name in prologue_of:
+            is_integer = dtype(prologue_of[tensor.name].dtype).is_integer
+            return _draw_before(tensor.shape, scalar, 16 if is_integer else 1, rng)
+        if scalar.bounds is None and tensor.name not in source_names and scalar.bits > 8:
             return _draw_magnitudes(tensor.shape, scalar, rng)
         if scalar.is_integer:
             low, high = scalar.limits

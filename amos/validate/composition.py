@@ -76,15 +76,15 @@ class Value:
         if into is None:
             return replace(self, dtype=None)
         value = self.as_term()
-        node, whole = value.node, value.kind == "int32"
+        node, is_integer = value.node, value.kind == "int32"
         exact = self.dtype is not None and dtype(into).represents(dtype(self.dtype))
         if into not in CASTS.values():
             raise Unfusable(f"no expression gives {into}")
-        if dtype(into).is_integer and not exact and (into, whole) != ("int32", True):
+        if dtype(into).is_integer and not exact and (into, is_integer) != ("int32", True):
             raise Unfusable(
                 f"{into} is wrapped around by an operator, and clamped by an expression"
             )
-        if whole and not dtype(into).is_integer:
+        if is_integer and not dtype(into).is_integer:
             node = Node("f32", (node,))
         return self.with_node(node, into)
 

@@ -60,12 +60,12 @@ def _finish_further(
     if not result.reduces:
         return write_output(op, elements, elements.dtype, result.store)
     shape = [it.extent for it in op.spatial]
-    gone = tuple(n for n, it in enumerate(op.spatial) if it.name not in result.store.names)
+    reduced = tuple(n for n, it in enumerate(op.spatial) if it.name not in result.store.names)
     ufunc = {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[result.combination]
     wide = np.int64 if elements.dtype.kind in "iu" else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.broadcast_to(elements, shape).astype(wide)
-        values = ufunc.reduce(spread, axis=gone, keepdims=True)
+        values = ufunc.reduce(spread, axis=reduced, keepdims=True)
     values = values.astype(np.int32 if wide is np.int64 else np.float32)
     if result.last is not None:
         values = _apply(op, result.last, values, values.dtype.name, inputs)
@@ -165,8 +165,8 @@ def round_values(values: np.ndarray, final: str) -> np.ndarray:
     """Round values of ``int32`` or ``float32`` to a dtype, in an array that holds it."""
     kind = "int32" if values.dtype.kind in "iu" else "float32"
     with np.errstate(all="ignore"):
-        whole = dtype(final).is_integer
-        exact = values if whole or kind == "float32" else values.astype(np.float32)
+        is_integer = dtype(final).is_integer
+        exact = values if is_integer or kind == "float32" else values.astype(np.float32)
         rounded = _InNumPy({}, {}, []).round_to(exact, kind, final)
     # Not by ascontiguousarray, which gives a scalar a dimension.
     return np.asarray(rounded, dtype(final).numpy, order="C")

@@ -95,8 +95,8 @@ reduction over `k`
         return FusionVerdict("fusion", (obstacle,))
     accumulated = first.output.tensor
     if first.epilogue is None:
-        own = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
-        first = first.with_dtypes({n: kind for n, kind in own.items() if n == accumulated.name})
+        read = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
+        first = first.with_dtypes({n: kind for n, kind in read.items() if n == accumulated.name})
     reasons: list[str] = []
     places = [("behind", _fuse_as_epilogue), ("before", _fuse_as_prologue)]
     if any(it.extent > 1 for it in second.reduce):
@@ -139,15 +139,15 @@ def _operator(
         kinds.pop(producer.result.name, None)
         if producer.result.dtype is not None:
             kinds[producer.result.name] = producer.result.dtype
-    own, extra = _names(statement), _names(epilogue)
+    base, extra = _names(statement), _names(epilogue)
 
     def of(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if name in names}
 
-    op = Operator.parse(statement, of(own, extents), of(own, kinds), shapes=of(own, shapes))
+    op = Operator.parse(statement, of(base, extents), of(base, kinds), shapes=of(base, shapes))
     if not epilogue:
         return op
-    return op.with_epilogue(epilogue, of(extra - own, kinds), of(extra - own, shapes))
+    return op.with_epilogue(epilogue, of(extra - base, kinds), of(extra - base, shapes))
 
 
 def _names(text: str) -> set[str]:
@@ -176,8 +176,8 @@ def _fuse_as_epilogue(producer: Operator, consumer: Operator) -> tuple[Operator,
         )
     if consumer.further:
         raise Unfusable("the consumer has several results, and an epilogue is one")
-    whole, here = elements(producer, consumer)
-    epilogue, store = whole.epilogue(), map_store(consumer, here)
+    value, here = elements(producer, consumer)
+    epilogue, store = value.epilogue(), map_store(consumer, here)
     fused = _with_store(replace(producer, epilogue=epilogue), store)
     how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
     return fused, f"as {how}"
@@ -217,19 +217,19 @@ def _with_last(
     result: Result, producer: Operator, consumer: Operator, here: Substitution
 ) -> Result:
     """Apply the consumer's epilogue to a reduction when it is complete."""
-    own, last = consumer.output.tensor.dtype, consumer.epilogue
+    final, last = consumer.output.tensor.dtype, consumer.epilogue
     if last is not None:
         last = replace(last, expression=_map_last(last, producer, consumer, here))
     kind = result.tensor(producer.output.tensor.dtype).dtype
-    if None in (kind, own) or kind == own:
+    if None in (kind, final) or kind == final:
         return replace(result, last=last)
     # The largest element is one of them, so nothing is wrapped around or rounded.
-    scalar, exact = dtype(str(own)), result.combination != "+="
-    alike = scalar.is_integer == dtype(str(kind)).is_integer and own in (*INTEGERS, *FLOATS)
+    scalar, exact = dtype(str(final)), result.combination != "+="
+    alike = scalar.is_integer == dtype(str(kind)).is_integer and final in (*INTEGERS, *FLOATS)
     if not alike or (scalar.is_integer and not exact):
-        raise Unfusable(f"`{result}` would be {kind}, and the consumer's result is {own}")
+        raise Unfusable(f"`{result}` would be {kind}, and the consumer's result is {final}")
     if last is None:
-        return replace(result, last=Epilogue(Node(ACC), own))
+        return replace(result, last=Epilogue(Node(ACC), final))
     if not exact:
         rounded = Node(scalar.short, (Node(ACC),))
         last = replace(last, expression=substitute(last.expression, _as_read, rounded))
@@ -286,8 +286,8 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
 
     fused, places = consumer, []
     if consumer.prologue(name) is None and name in {s.tensor.name for s in consumer.sources}:
-        whole = tuple(Affine(((each, 1),)) for each in dimensions)
-        value = read(BufferLoad(tensor=producer.result, indices=whole))
+        indices_of_result = tuple(Affine(((each, 1),)) for each in dimensions)
+        value = read(BufferLoad(tensor=producer.result, indices=indices_of_result))
         fused = _with_prologue(producer, consumer, value, dimensions)
         places.append(f"the prologue {fused.prologues[-1]}")
     for prologue in consumer.prologues:
@@ -329,15 +329,15 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
         for d, name in enumerate(plain)
     )
     box = dict(zip(dimensions, shape, strict=True))
-    whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
+    all_elements = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
     write = stored_elements(producer)
-    here = None if output.digits else substitution(whole, write)
+    here = None if output.digits else substitution(all_elements, write)
     if here is not None and not here.digits:
         indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
         return dimensions, replace(here, indices=indices)
-    if write.points != whole.points:
+    if write.points != all_elements.points:
         raise Unfusable(
-            f"`{output}` stores {write.points} of {whole.points} elements, and a prologue "
+            f"`{output}` stores {write.points} of {all_elements.points} elements, and a prologue "
             "gives each of them"
         )
     raise Unfusable(f"the indices of `{output}` do not give the producer's iterations, one each")

@@ -27,21 +27,21 @@ def nearest_matchings(
     """
     options = [(*targets, -1) for targets in pairing.candidates(rule)]
     # Under the other rules, any combination of candidates that fills enough is right.
-    enough = _TRIED if rule == "paper" else _NAMED
+    limit = _TRIED if rule == "paper" else _NAMED
     # Filled intrinsic iterations → the cheapest choices: cost, and places among the options.
     cheapest: dict[int, list[tuple[int, tuple[int, ...]]]] = {0: [(0, ())]}
     for targets, column in zip(options, columns, strict=True):
         longer: defaultdict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
         for filled, choices in cheapest.items():
             for place, t in enumerate(targets):
-                more = _cost(t, column)
+                extra_cost = _cost(t, column)
                 mask = filled | 1 << t if t >= 0 else filled
-                longer[mask] += [(cost + more, (*places, place)) for cost, places in choices]
-        cheapest = {mask: nsmallest(enough, choices) for mask, choices in longer.items()}
+                longer[mask] += [(cost + extra_cost, (*places, place)) for cost, places in choices]
+        cheapest = {mask: nsmallest(limit, choices) for mask, choices in longer.items()}
     full = [choice for mask, choices in cheapest.items() if mask.bit_count() >= pairing.rank
             for choice in choices]  # fmt: skip
     best, names = None, []
-    for cost, places in nsmallest(enough, full):
+    for cost, places in nsmallest(limit, full):
         if best is not None and cost > best:
             break
         assignment = [targets[place] for targets, place in zip(options, places, strict=True)]

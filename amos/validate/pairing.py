@@ -98,11 +98,11 @@ class Pairing:
         operands = zip(self.loads, self.intrinsic.operands, self.intrinsic.kinds, strict=True)
         for load, operand, expected in operands:
             tensor, into = load.tensor, operand.tensor.name
-            own = tensor.kind or expected
-            read = operand is not self.intrinsic.destination and expected.stores(own)
-            if own != expected and not read:
+            stated = tensor.kind or expected
+            read = operand is not self.intrinsic.destination and expected.stores(stated)
+            if stated != expected and not read:
                 raise self.refusal(
-                    f"`{tensor.name}` is {own.declared}, its operand `{into}` is "
+                    f"`{tensor.name}` is {stated.declared}, its operand `{into}` is "
                     f"{expected.declared}{self._advise(tensor.name)}"
                 )
             if load.padding and tensor.dtype is None:
@@ -119,8 +119,8 @@ class Pairing:
         prologue = self.operator.prologue(source)
         if prologue is None or prologue.expression.name not in ("subtract", "add"):
             return ""
-        whole = dtype(prologue.dtype).is_integer and prologue.kind == "int32"
-        return "; amos.fold_zero_point takes a zero point out" if whole else ""
+        is_integer = dtype(prologue.dtype).is_integer and prologue.kind == "int32"
+        return "; amos.fold_zero_point takes a zero point out" if is_integer else ""
 
     def _check_padding(self, load: BufferLoad, kind: DType) -> None:
         """Refuse a padding value that is none of the dtype which fills in an open one."""

@@ -129,14 +129,14 @@ def _read_difference(prologue: Prologue, where: str) -> tuple[BufferLoad, Node]:
     expression = prologue.expression
     first, second = (*expression.arguments, *[Node("number")] * 2)[:2]
     sign = {"subtract": 1, "add": -1}.get(expression.name, 0)
-    whole = second.name == "number" and isinstance(second.value, int)
+    is_integer = second.name == "number" and isinstance(second.value, int)
     tensor = second.load is not None and str(second.load.tensor.dtype) in INTEGERS
-    if not sign or first.load is None or not (whole or (tensor and sign > 0)):
+    if not sign or first.load is None or not (is_integer or (tensor and sign > 0)):
         raise OperatorError(
             f"{where}: expected a difference of a tensor and an integer, such as 'x[i,k] - 128', "
             f"got {prologue}"
         )
-    return first.load, Node("number", value=sign * second.value) if whole else second
+    return first.load, Node("number", value=sign * second.value) if is_integer else second
 
 
 def _check_exact(prologue: Prologue, read: BufferLoad, zero: Node, where: str) -> None:
@@ -206,8 +206,8 @@ def _sum_weights(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
     iterations = tuple(it for it in op.iterations if it.name in moving)
     compute = Compute(target, tuple(weights), iterations, op.compute.combiner)
     read = {load.tensor.name for load in weights}
-    own = tuple(prologue for prologue in op.prologues if prologue.tensor in read)
-    return Operator(compute=compute, name=name, prologues=own)
+    prologues = tuple(prologue for prologue in op.prologues if prologue.tensor in read)
+    return Operator(compute=compute, name=name, prologues=prologues)
 
 
 def _replace_accumulator(node: Node, accumulator: Node) -> Node:
