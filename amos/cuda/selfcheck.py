@@ -23,7 +23,7 @@ from amos.cuda.runtime.loader import Kernel
 from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.machine.gpu_costs import WARP, capability
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import draw_fragments
 from amos.selfcheck.program import run_program
 from amos.selfcheck.report import Report
 
@@ -149,7 +149,7 @@ def _run(pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Gener
         for unit, _ in able:
             sizes = [str(unit.fragment_bytes(load)) for load in unit.operands]
             command = [*python(__name__), _DRIVER, file.name, unit.name, *sizes]
-            inputs = fragments(unit, rng)
+            inputs = draw_fragments(unit, rng)
             got = run_program(command, unit, inputs)
             reports[unit.name].judge(f"cuda: GPU sm_{here}", unit, inputs, got)
 

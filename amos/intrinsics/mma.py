@@ -10,7 +10,7 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.expression import to_c
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
-from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, fragments
+from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, count_fragments
 from amos.ir import dtype
 
 #: (row, column) of element e of a lane, for each layout of fragments.
@@ -97,7 +97,7 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             f"mma.m{m}n{n}k{k}",
             description=f"matrix multiply-add of one warp, {variant.source} into {variant.result}",
             requires=(variant.since,),
-            registers=fragments(m * n, variant.result),
+            registers=count_fragments(m * n, variant.result),
             arithmetic=Arithmetic(rounding="14-bit" if eighths else "once"),
             timing=[_L40S if eighths else a100_timing(variant.shape, variant.source)],
         )

@@ -121,7 +121,7 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
         source=_SOURCE,
         description=f"matrix multiply-add of one warp, {what.source} into {what.result}",
         requires=(what.since,),
-        registers=fragments(m * n, what.result),
+        registers=count_fragments(m * n, what.result),
         shapes=what.shapes,
         timing=_timing(what),
     )
@@ -135,8 +135,8 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
     )
 
 
-def fragments(elements: int, kind: str) -> int:
-    """Return how many fragments of that many elements fit the registers of a warp."""
+def count_fragments(elements: int, kind: str) -> int:
+    """Count the fragments of that many elements that fit the registers of a warp."""
     return _REGISTERS // (elements * dtype(kind).bits // (32 * _WARP))
 
 

@@ -75,7 +75,7 @@ class AssignmentSet:
         }
         self._bound = tuple(s for component in self._components for s in component)
         self._free = tuple(s for s in range(len(options)) if s not in self._bound)
-        self._good = lru_cache(_JUDGED)(self._judge)
+        self._good = lru_cache(_JUDGED)(self._has_base_matches)
 
     @cached_property
     def count(self) -> int:

@@ -15,7 +15,7 @@ from amos.mapping import enumerate_mappings
 from amos.measure import Runner
 from amos.plan.target import load, targets
 from amos.selfcheck.arm import check_arm
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import draw_fragments
 from amos.selfcheck.llvm import check_llvm
 from amos.selfcheck.opencl import check_opencl
 from amos.selfcheck.program import check_c
@@ -47,7 +47,7 @@ def check(
             if target.selfcheck
         ]
         for unit in intrinsics:
-            report, inputs = reports[unit.name], fragments(unit, np.random.default_rng(_SEED))
+            report, inputs = reports[unit.name], draw_fragments(unit, np.random.default_rng(_SEED))
             _describe(unit, report)
             check_llvm(unit, inputs, report, runner)
             check_c(unit, inputs, report)

@@ -20,7 +20,7 @@ _GENERIC, _EDGES = 24, 12
 _SCALES = (1.0, 1e-19, 1e-3, 1e3)
 
 
-def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
+def draw_fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
     """Draw inputs of many calls: generic, all-largest, all-smallest, and saturation edges.
 
     Returns:

@@ -12,7 +12,7 @@ from amos import intrinsics
 from amos.errors import IntrinsicError
 from amos.intrinsics import execute
 from amos.ir.floats import quantize
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import draw_fragments
 
 HIGH, LOW = 2**31 - 1, -(2**31)
 
@@ -119,7 +119,7 @@ def test_sums_wrap_around_and_maxima_follow_the_sign() -> None:
 
 def test_many_calls_are_single_calls() -> None:
     unit = intrinsics.get("arm_smmla_m2n2k8_s8_s32")
-    operands = fragments(unit, np.random.default_rng(0))
+    operands = draw_fragments(unit, np.random.default_rng(0))
     at_once = execute(unit, operands)
     for call, row in enumerate(at_once):
         np.testing.assert_array_equal(execute(unit, {k: v[call] for k, v in operands.items()}), row)
@@ -127,7 +127,7 @@ def test_many_calls_are_single_calls() -> None:
 
 def test_fragments_are_checked() -> None:
     unit = intrinsics.get("arm_smmla_m2n2k8_s8_s32")
-    operands = fragments(unit, np.random.default_rng(0))
+    operands = draw_fragments(unit, np.random.default_rng(0))
     with pytest.raises(IntrinsicError, match="expected fragments Src1, Src2, Dst, got Src1"):
         execute(unit, {"Src1": operands["Src1"]})
     with pytest.raises(IntrinsicError, match="'Src1': expected int8 of shape .*got uint8"):

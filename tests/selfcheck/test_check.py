@@ -20,7 +20,7 @@ from amos.cuda.selfcheck import check_cuda, cuda_source
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.machine.cpu import cpu
 from amos.selfcheck import Report, check
-from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.data import compare, draw_fragments
 from amos.selfcheck.opencl import opencl_source
 from tests.support.fake_cuda import fake_driver, fake_nvcc
 
@@ -238,7 +238,7 @@ def test_programs_are_generated_for_what_is_not_here() -> None:
 @pytest.mark.parametrize("name", intrinsics.names())
 def test_data_reaches_the_edges(name: str) -> None:
     unit = intrinsics.get(name)
-    inputs = fragments(unit, np.random.default_rng(0))
+    inputs = draw_fragments(unit, np.random.default_rng(0))
     calls = len(inputs["Dst"])
     assert all(array.shape[0] == calls for array in inputs.values())
     result = execute(unit, inputs)
