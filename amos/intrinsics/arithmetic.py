@@ -87,8 +87,8 @@ class Timing:
             inverse of throughput.
         source: where the figures come from.
         latency: cycles until a call that needs the result can start; ``None`` if
-            nobody has published it.
-        machine: the processor they hold for; the name of a machine description
+            unpublished.
+        machine: the processor that they apply to; the name of a machine description
             (:mod:`amos.machines`) where there is one, which then has to agree.
     """
 

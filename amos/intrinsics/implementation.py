@@ -45,10 +45,10 @@ class Implementation:
             target that have to be named (``"+dotprod"``).
         headers: text before the function: ``#include`` lines, helpers.
         architectures: for ``cuda`` every architecture that it is compiled for.
-        partial: for ``llvm`` how many parts of each sum the source keeps, where that is
-            not one: the destination gets that many elements as a last dimension, each
-            adds consecutive products of a call, and whoever calls adds them up in the
-            end. Only for an intrinsic with one reduction.
+        partial: for ``llvm`` number of partial sums of each sum that the source keeps: the
+            destination gets that many elements as a last dimension, each adds
+            consecutive products of a call, and the caller adds them up in the end. Only
+            for an intrinsic with one reduction.
         instruction: for ``llvm`` LLVM's name of the instruction, where it multiplies tile
             registers (:attr:`~amos.intrinsics.Intrinsic.tile_registers`), which kernels
             load and hold themselves: ``"llvm.x86.tdpbusd"``.

@@ -107,10 +107,10 @@ class Memory:
     Attributes:
         operand: the operand's name in the compute abstraction.
         direction: ``"load"`` or ``"store"``.
-        scope: where the data is outside registers (``"global"``, ``"shared"``,
+        scope: memory that holds the data outside registers (``"global"``, ``"shared"``,
             ``"memory"``).
         indices: the intrinsic iterations that index the fragment, in order; as part
-            of an intrinsic, none stands for all of them, contiguous in ``scope``.
+            of an intrinsic, an empty list means all of them, contiguous in ``scope``.
         address: symbol of the base address.
         strides: for each index the symbol of its stride, or a number.
         broadcast: intrinsic iterations along which the hardware replicates the
@@ -121,20 +121,18 @@ class Memory:
         banks: of that buffer. With more than one, a tile that is filled or emptied while
             another is in use begins at a bank of its own.
         double: whether the buffer can be filled or emptied while it is in use at all.
-        alignment: bytes that the base address must be a multiple of; 1 if any will do.
+        alignment: bytes that the base address must be a multiple of; 1 for any address.
         explicit: false if the compute instruction takes the operand from
             ``scope`` itself, so that no load or store instruction is needed.
         write_interval: cycles that must pass between two writes to the same
             address of a store's scope; 0 if there is no such constraint.
-        layout: where each element is inside the registers, if that is known
-            to software.
+        layout: lane and register of each element, if known to software.
         vectors: bytes that one access of a copy towards ``scope`` may have; none
-            if the instruction has no say in that.
-        transposes: whether the instruction moves the fragment with its two strides exchanged
-            as well (``col_major`` of ``load_matrix_sync``).
-        staged: dtype that the instruction reads from ``scope``, where the operator's
-            values are converted to it as they are staged; it represents each of them
-            exactly. Empty: the operand's own.
+            if the instruction does not restrict them.
+        transposes: whether the instruction can also move the fragment with its two strides
+            swapped (``col_major`` of ``load_matrix_sync``).
+        staged: dtype that the instruction reads from ``scope``; staging converts the
+            operator's values to it, exactly. Empty: the operand's own.
         fragment: the operand's fragment; the intrinsic sets it.
     """
 

@@ -40,7 +40,7 @@ class GpuCosts:
         memory_latency: a load that memory answers. These two and the next are means of
             A100 and H800 in arXiv 2402.13499.
         shared_latency: a load from shared memory.
-        sm_bandwidth: bytes a cycle that one multiprocessor draws from the L2 cache at
+        sm_bandwidth: bytes a cycle that one multiprocessor reads from the L2 cache at
             most (estimate: two sectors of 32 bytes).
         row_bandwidth: the same for rows of fragments that are copied in pieces of 4 bytes and
             more, one sector at a time (estimate: as above; measured on an H200).
@@ -48,14 +48,14 @@ class GpuCosts:
         start: starting a block, and its first addresses (estimate).
         copy: instructions of one copy into shared memory (7 to 16 in the machine code of
             GEMM for sm_80, in loops that are unrolled and in loops that are not).
-        digits: instructions for each division that a copy takes to find its place (9 in
-            convolutions whose window is fused).
+        digits: instructions for each division in the address of a copy (9 in convolutions whose
+            window is fused).
         realign: instructions that shift a piece of 16 bytes into place (32 in the machine code
             of GEMM for sm_80, without those for the ends of rows).
         store: instructions of one store of a result (estimate).
-        atomic: bytes of an atomic addition count so often at the L2 cache, which reads
-            and writes them (estimate).
-        clear: seconds between a memset and the kernel behind it (estimate).
+        atomic: factor on the bytes of an atomic addition at the L2 cache, which reads and writes
+            them (estimate).
+        clear: seconds between a memset and the kernel after it (estimate).
         overlap: as :attr:`amos.machine.Costs.overlap` (estimate).
     """
 

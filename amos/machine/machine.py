@@ -24,23 +24,22 @@ class Costs:
     (``amos reproduce fig5 --fit``), are in :mod:`amos.machine.makers`.
 
     Attributes:
-        dense: calls that follow one another closely take so many times as long as in a
-            probe: the clock falls with the power they take, and loads come between them.
+        dense: factor on the time of back-to-back calls over that in a probe: the clock falls with
+            their power, and loads come between them.
         window: calls that a core can have in flight out of order, across tiles.
-        serial: going on to the next element of a copy whose step is not unrolled; nothing for
+        serial: advancing to the next element of a copy whose step is not unrolled; nothing for
             padding, of which compilers write several elements at once.
-        find: finding one element of a copy: for each division that it takes, and for
-            each test whether it lies in the tensor's padding.
-        reload: calls are slower by this share for each store or load, per call, of a
-            fragment that overlapping windows keep beyond what the registers hold.
-        sweep: reading beyond the innermost level takes so many times as long where an
-            operand was laid out in reading order.
-        exchange: getting a line back that another core fetched because it writes nearby.
+        find: addressing one element of a copy: for each division, and for each test whether it
+            lies in the tensor's padding.
+        reload: share by which calls are slower for each store or load, per call, of a fragment of
+            overlapping windows that registers do not hold.
+        sweep: factor on the time of reading beyond the innermost level where an operand is laid
+            out in reading order.
+        exchange: fetching back a line that another core prefetched for its own nearby stores.
         ahead: lines that hardware fetches ahead of a sequence of stores.
         overlap: how well calls and the caches near a core overlap: terms are added as
             powers with this exponent; infinite would be the plain maximum.
-        far: the same for what comes from beyond the caches near a core against the rest,
-            which hides less of it.
+        far: the same exponent for traffic beyond the caches near a core, which overlaps less.
     """
 
     dense: float = 1.0
@@ -76,13 +75,13 @@ class Level:
         write_bandwidth: bytes per second that one unit takes from inside.
         units: how many such units the machine has; cores share a level that has
             fewer units than there are cores.
-        core_read: bytes per second that one core alone can draw; 0 if that is no
-            limit of its own.
+        core_read: bytes per second that one core alone can read; 0 for no limit
+            besides the level's.
         core_write: the same for writing.
-        scratchpad: true if programs place data there themselves, so that what
-            they place has to fit; false for a cache.
-        read_pj_per_byte: picojoules of a byte that is read from it; ``None`` where nobody says.
-        write_pj_per_byte: the same of a byte that is written to it.
+        scratchpad: true if programs place data there themselves, which has to fit;
+            false for a cache.
+        read_pj_per_byte: picojoules of reading a byte from it; ``None`` if unknown.
+        write_pj_per_byte: picojoules of writing a byte to it.
     """
 
     name: str
@@ -151,7 +150,7 @@ class Peak:
         latency: seconds until a dependent call can start.
         interval: seconds between independent calls (the inverse of throughput).
         source: where the figures come from.
-        generic: whether the rate is that of loops which stand for the instruction.
+        generic: whether the rate is that of loops in place of the instruction.
     """
 
     latency: float
@@ -178,13 +177,13 @@ class Machine(Shown):
         features: instruction sets or architectures the machine has.
         maker: vendor string of its CPU: ``"AuthenticAMD"``; ``""`` for others.
         source: where the figures come from.
-        costs: what generated code spends besides the calls.
+        costs: costs of generated code besides the calls.
         line: bytes that memory levels exchange at a time.
-        gpu: what CUDA kernels spend; other machines have no use for it.
+        gpu: costs of CUDA kernels; unused on other machines.
         stream: its queues, if streams of instructions drive it.
         opencl: its compute units, if it is a device of OpenCL.
         host: machine, by name or file, that drives it and computes what it cannot.
-        operation_pj: picojoules of a product that is added; ``None`` where nobody says.
+        operation_pj: picojoules of a product that is added; ``None`` if unknown.
         energy_source: where the energies of operations and levels come from.
     """
 

@@ -23,15 +23,14 @@ class OpenClUnit:
             after another.
         threads: work-items that a core holds at the same time, to fill its latencies.
         read: cycles of reading a fragment from local memory or a cache.
-        copy: cycles of copying a piece, an element or a vector.
-        line: cycles more of a piece that has a cache line of its own; of pieces that share one
-            their share.
-        row: cycles more of the first piece that a stage copies of a row of a tensor, and of a
-            read from a page that the core has to look up again, on a serial unit.
-        guard: cycles more of a piece for its conditions and each division of its address.
+        copy: cycles of copying an element or a vector.
+        line: extra cycles for each cache line of a copy, divided among the pieces that share it.
+        row: extra cycles for the first piece that a stage copies of a tensor's row, and for a read
+            that misses the TLB, on a serial unit.
+        guard: extra cycles for the conditions of a copied piece and each division in its address.
         issue: cycles of issuing an instruction.
         barrier: cycles of a work-item at a barrier.
-        save: cycles of keeping an accumulator across a barrier, on a serial unit.
+        save: cycles of saving an accumulator across a barrier, on a serial unit.
         start: cycles of starting a group.
     """
 

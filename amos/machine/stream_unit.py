@@ -23,13 +23,13 @@ class StreamUnit:
     Attributes:
         encoding: instruction set, one of :data:`ENCODINGS`: that of VTA, or loops around calls
             of any intrinsic, which have no binary form.
-        instructions: the most that one stream has; by default as many as can be simulated.
-        micro_ops: how many have room on chip; of VTA.
-        issue: from the end of an instruction to the begin of the next one in its queue.
+        instructions: most instructions of one stream; by default as many as can be simulated.
+        micro_ops: number of micro-operations that fit on chip; of VTA.
+        issue: from the end of an instruction to the start of the next one in its queue.
         drain: from the last operation of a compute instruction to its result.
         latency: from a request to DRAM to its first data.
-        scales: dtype that stores can leave, after ``relu`` and a float32 factor, rounded to
-            nearest even and clamped; empty if sums leave as they are. Of ``calls``.
+        scales: dtype of stored results, after ``relu`` and a float32 factor, rounded to nearest
+            even and clamped; empty if sums are stored unchanged. Of ``calls``.
     """
 
     encoding: str
