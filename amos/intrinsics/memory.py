@@ -98,9 +98,9 @@ class Memory:
     """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)`` (Table 4).
 
     A load moves a fragment from ``scope`` into registers, a store moves it back. As part of
-    an intrinsic it is an IR node of a :attr:`tensor` that is written, the ``scope`` and what is
-    read of it or for it, :attr:`load`. The address of fragment element ``(x, y, …)`` is
-    ``address + x*strides[0] + y*strides[1] + …``, in elements. So is it in staged operands:
+    an intrinsic it is an IR node of the :attr:`tensor` that it writes, the ``scope``, and the
+    access that it reads, :attr:`load`. The address of fragment element ``(x, y, …)`` is
+    ``address + x*strides[0] + y*strides[1] + …``, in elements, also in staged operands:
     strides that are numbers, the order that they imply, and the alignment of the address hold
     there too (:attr:`placement`); a backend that cannot honour them raises an error.
 

@@ -83,7 +83,7 @@ class SharedGroup:
 
     Attributes:
         lanes: how many there are.
-        kinds: dtypes in which ``Src1`` and ``Src2`` are read, of as many bits.
+        kinds: dtypes in which ``Src1`` and ``Src2`` are read, of the same width.
         first_fills: whether ``Src1`` fills the lanes, not ``Src2``.
     """
 
@@ -157,7 +157,7 @@ sum = {total};
 
 @dataclass(frozen=True)
 class FilledLanes(SharedGroup):
-    """Integer sources both of which fill 32-bit lanes."""
+    """Two integer sources that both fill 32-bit lanes."""
 
     first_fills: bool = False
 

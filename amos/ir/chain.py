@@ -1,4 +1,4 @@
-"""Chains: statements of which each reads what those before it wrote.
+"""Chains: statements that read the results of statements before them.
 
 The tensors between statements are *temporaries*: a kernel of the chain keeps them in tiles near a
 core and stores only the tensor of the last statement.
@@ -214,8 +214,8 @@ class Chain(Shown):
             dtypes: dtype of each tensor by name; inputs and what expressions compute are
                 ``float32`` if left out, sums of products of integers ``int32``.
             name: what the chain is called; the result's name if omitted.
-            shapes: shape of an input that is larger than what is read, or of sums with literals,
-                which may be smaller than what is computed.
+            shapes: shape of an input that is larger than the range that is read, or of sums with
+                literals, which may be smaller than the range that is computed.
             constants: inputs of products that stay the same from call to call; by default those
                 whose name begins with ``weight``.
 

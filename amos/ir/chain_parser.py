@@ -51,12 +51,12 @@ _AGAIN = 2
 
 @dataclass
 class ChainParser:
-    """Parser of the statements of a chain; it keeps what is known of their tensors.
+    """Parser of the statements of a chain, with the known facts about their tensors.
 
     Attributes:
         extents: extent of each iteration.
         dtypes: dtypes by tensor.
-        shapes: shapes by tensor; those of inputs are filled in by what is read.
+        shapes: shapes by tensor; those of inputs follow from their accesses.
         written: each tensor that a statement wrote, with its iterations.
         literals: each literal matrix.
     """

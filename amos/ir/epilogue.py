@@ -30,10 +30,10 @@ The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit 
   range, so that ``s32(3e9)`` is 2147483647, although no ``float32`` is; ``f16(…)`` and
   ``bf16(…)`` round a float to nearest even, and ``f32(…)`` converts. The outermost one
   also gives the dtype of the result;
-* numbers are those of ``int32`` and ``float32``; infinities are what IEEE 754 says.
+* numbers are those of ``int32`` and ``float32``; infinities are those of IEEE 754.
 
 Other functions of floats are fixed sequences of these operations (:mod:`amos.ir.functions`).
-They are off by at most so many ulp, where the result is a normal number:
+Their largest errors where the result is a normal number:
 
 ==================================  ==============================================
 ``exp``                             1 ulp; 0 from -104 down, infinite above 88.72
@@ -45,7 +45,7 @@ They are off by at most so many ulp, where the result is a normal number:
 ==================================  ==============================================
 
 NaN stays NaN in floats, and an integer of NaN is the smallest of its type. Products are
-finite or infinite where they are added: what a NaN among them becomes is not stated.
+finite or infinite where they are added: the result of a NaN among them is not defined.
 """
 
 from __future__ import annotations

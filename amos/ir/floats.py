@@ -51,7 +51,7 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
     Returns:
         array of the type's container; beyond the largest value it holds an
         infinity, or NaN for ``float8_e4m3``, which has no infinity. ``float8_e8m0`` holds its
-        smallest value for zero, and NaN for what is negative or too large.
+        smallest value for zero, and NaN for values that are negative or too large.
 
     >>> quantize(np.array([1.01, 449.0, 500.0]), "e4m3").tolist()
     [1.0, 448.0, nan]

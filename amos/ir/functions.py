@@ -33,7 +33,7 @@ OF_FLOATS = (
     "round(n * 0.5))",
     "_exp_within(x) = _exp_split(x, round(x * 1.442695))",
     "exp(x) = _exp_within(clip(x, -104, 89))",
-    # Of what is not positive: never infinite, and no smaller than the smallest normal number.
+    # For arguments up to 0: never infinite, and no smaller than the smallest normal number.
     "_exp_whole(x, n) = _exp_near(fma(n, 1.9046542e-9, fma(n, -0.6931472, x))) * _pow2(n)",
     "_exp_low(x) = _exp_whole(x, round(x * 1.442695))",
     "_exp_negative(x) = _exp_low(_greater(-87.33654, x))",

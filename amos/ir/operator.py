@@ -47,7 +47,7 @@ class Operator(Shown, Computation):
     prologues: tuple[Prologue, ...] = ()
     #: Where results are stored, if not at the statement's output; mappings do not depend on it.
     store: Store | None = None
-    #: Results beside the first; mappings do not depend on them either.
+    #: Results besides the first; mappings do not depend on them either.
     further: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class Operator(Shown, Computation):
             dtypes: dtype of each tensor by name; a tensor left out stays open
                 and takes the dtype of the intrinsic it is mapped to.
             name: name of the operator; the output's name if omitted.
-            shapes: shape of a tensor by name, where it is larger than what is
-                read, or does not follow from the indices.
+            shapes: shape of a tensor by name, where it is larger than the range that
+                is read, or does not follow from the indices.
             constants: inputs that stay the same from call to call; by default
                 those whose name begins with ``weight``.
 
@@ -156,7 +156,7 @@ class Operator(Shown, Computation):
         Args:
             source: the source's name, with names of its dimensions
                 (``"image[n,c,h,w]"``), or alone: these are then the indices of the first
-                tensor of the text that has as many, all of them plain names.
+                tensor of the text with the same number of dimensions, all of them plain names.
             text: an expression as that of :meth:`with_epilogue`, without ``acc``, whose
                 tensors are indexed by these dimensions:
                 ``"u8(relu(x[n,h,w,c]) * scale[c])"``. It may read a tensor of the

@@ -147,7 +147,7 @@ def parse_result(
 def check_result(
     result: Result, iterations: Mapping[str, int], read: Sequence[str], written: Sequence[str]
 ) -> None:
-    """Refuse a result of which two elements would be one, or that has another's name.
+    """Refuse a result that stores two elements in one place, or has another's name.
 
     Args:
         iterations: extents of the output's.

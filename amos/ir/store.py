@@ -126,7 +126,7 @@ def parse_store(
 def check_store(
     store: Store, iterations: Mapping[str, int], read: Iterable[str], written: Iterable[str] = ()
 ) -> None:
-    """Refuse a store of which two results would be one element, or that leaves its tensor.
+    """Refuse a store that puts two results in one element, or leaves its tensor.
 
     Args:
         store: where results go.

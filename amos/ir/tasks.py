@@ -1,6 +1,6 @@
 """Task mappings: which worker does which tasks, and in what order (Hidet, section 5.1).
 
-A grid of tasks is shared out among workers, each of which does its tasks one after another, in
+A grid of tasks is distributed among workers; each does its tasks one after another, in
 *turns*. Workers are blocks, warps, threads or work-items. Mappings are
 composed by ``*``: each task of the first one is a whole grid of the second, and each worker a
 group of workers.

@@ -182,7 +182,7 @@ class Machine(Shown):
         gpu: costs of CUDA kernels; unused on other machines.
         stream: its queues, if streams of instructions drive it.
         opencl: its compute units, if it is a device of OpenCL.
-        host: machine, by name or file, that drives it and computes what it cannot.
+        host: machine, by name or file, that drives it and computes the operators that it cannot.
         operation_pj: picojoules of a product that is added; ``None`` if unknown.
         energy_source: where the energies of operations and levels come from.
     """
@@ -251,7 +251,7 @@ class Machine(Shown):
 
     @property
     def private_cache(self) -> int:
-        """Capacity of the largest cache of which each core has its own; 0 without one."""
+        """Capacity of the largest private cache of a core; 0 without one."""
         private = (level.capacity for level in self.levels if level.units >= self.cores)
         return max(private, default=0)
 

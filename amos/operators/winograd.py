@@ -26,7 +26,7 @@ from amos.ir import Operator
 
 #: Results along one side of a tile, and elements of the image that they depend on.
 RESULTS, ELEMENTS = 4, 6
-#: Points at which polynomials are multiplied, beside 0 and infinity, each with its negative: in
+#: Points at which polynomials are multiplied, besides 0 and infinity, each with its negative: in
 #: floats those that halve the errors of 1 and 2, which keep integers whole.
 _POINTS = {False: (5 / 8, 3 / 2), True: (1, 2)}
 #: Factor of integer results along each side.

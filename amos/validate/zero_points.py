@@ -57,7 +57,7 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
         source: the source that the prologue computes.
 
     Raises:
-        OperatorError: the prologue is no such difference, it clamps, padding stands for
+        OperatorError: the prologue is no such difference, it clamps, padding is
             no value of ``x``, or the weights may change from call to call.
 
     >>> sizes = {"i": 4, "j": 8, "k": 16}
