@@ -195,9 +195,11 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.combiner not in ("", *COMBINERS):
-            raise OperatorError(f"combiner: expected {_quote(COMBINERS)}, got {self.combiner!r}")
+            raise OperatorError(
+                f"combiner: expected {_list_symbols(COMBINERS)}, got {self.combiner!r}"
+            )
         if self.join not in JOINS:
-            raise OperatorError(f"join: expected {_quote(JOINS)}, got {self.join!r}")
+            raise OperatorError(f"join: expected {_list_symbols(JOINS)}, got {self.join!r}")
         if len(self.sources) < 2:
             object.__setattr__(self, "join", "*")
         if len(self.iterations) > LOOPS:
@@ -295,7 +297,7 @@ class Compute:
         return f"{self.dst} {sign} {function(self.join).text(list(map(str, self.sources)))}"
 
 
-def _quote(symbols: tuple[str, ...]) -> str:
+def _list_symbols(symbols: tuple[str, ...]) -> str:
     return ", ".join(map(repr, symbols))
 
 
