@@ -83,11 +83,11 @@ def load_tvm() -> ModuleType:
 
 @contextmanager
 def _without_unused() -> Iterator[None]:
-    """Hide modules that TVM imports if present, and AMOS does not use.
+    """Hide modules that TVM imports if they are installed, and AMOS does not use.
 
-    PyTorch takes seconds. Sessions of several processes lack their library here, and the first
-    error of TVM reads the symbols of all others. Not with other threads, which may be about to
-    import PyTorch.
+    PyTorch takes seconds to import. Sessions of several processes lack their library here, and the
+    first error of TVM reads the symbols of all others. Other threads may be about to import
+    PyTorch, so nothing is hidden while any runs.
     """
     names = [n for n in ("tvm.runtime.disco", "torch") if n not in sys.modules]
     if threading.active_count() > 1:

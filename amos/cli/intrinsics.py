@@ -133,7 +133,7 @@ def _all() -> list[Intrinsic]:
 
 
 def _find_intrinsic(name: str) -> Intrinsic:
-    """An intrinsic by its name, or by the file that describes it."""
+    """Find an intrinsic by its name, or by the file that describes it."""
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return amos.intrinsics.load(path)
@@ -165,7 +165,7 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
 
 
 def _buffer(statement: Memory) -> dict[str, Any]:
-    """Values of a memory statement beyond its text; the operand first."""
+    """Return the values of a memory statement beyond its text; the operand first."""
     layout = statement.layout
     facts = {
         "capacity": statement.capacity or None,

@@ -86,7 +86,7 @@ def check_command(
 
 
 def _problems_of_host(machine: Machine) -> list[str]:
-    """What is wrong with the machine that drives a unit, if one is named."""
+    """Describe problems of the machine that drives a unit, if one is named."""
     from amos.plan.target import target_of
 
     if not machine.host:
@@ -101,7 +101,7 @@ def _problems_of_host(machine: Machine) -> list[str]:
 
 
 def _missing(machine: Machine, units: Sequence[Intrinsic]) -> list[str]:
-    """What a machine file does not say, and what therefore has no figure."""
+    """List what a machine file lacks, and figures that are missing therefore."""
     from amos.perfmodel import missing_energies
     from amos.plan.target import target_of
 

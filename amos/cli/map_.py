@@ -184,7 +184,7 @@ def _list(space: MappingSpace, limit: int) -> None:
 
 
 def _why_none(space: MappingSpace) -> str:
-    """Why a rule refuses the first mapping of a wider one; empty if it has mappings."""
+    """Explain why a rule refuses the first mapping of a wider one; empty if it has mappings."""
     if space:
         return ""
     op, unit = space.operator, space.intrinsic
@@ -201,7 +201,7 @@ def _why_none(space: MappingSpace) -> str:
 
 
 def _wider(rule: str) -> tuple[str, ...]:
-    """The rules that accept more."""
+    """Return the rules that accept more."""
     from amos.validate import RULES
 
     return RULES[RULES.index(rule) + 1 :]
@@ -247,7 +247,7 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
 
 
 def _read_matching(text: str, op: Operator, unit: Intrinsic) -> np.ndarray:
-    """A matching matrix, from rows of 0 and 1 or from a mapping's name."""
+    """Read a matching matrix from rows of 0 and 1 or from a mapping's name."""
     import numpy as np
 
     from amos.validate.naming import read_name

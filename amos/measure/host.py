@@ -205,7 +205,7 @@ def _level(name: str, size: int, units: int, cores: int, figures: Figures) -> Le
 
 
 def _load(path: Path) -> Figures:
-    """Figures measured before; none if the file is absent or unreadable."""
+    """Load earlier measurements; none if the file is absent or unreadable."""
     try:
         values = json.loads(path.read_text())
         figures = Figures(**{name: values[name] for name in asdict(Figures())})

@@ -22,7 +22,7 @@ class SimulatedUnit(Place):
     machine: Machine
 
     def build(self, candidate: Candidate) -> StreamKernel:
-        """The candidate as a stream."""
+        """Build the candidate's stream."""
         return StreamKernel(candidate, self.machine)
 
 

@@ -16,7 +16,7 @@ from amos.streams.runtime import StreamKernel
 
 
 def vta_files(request: Request) -> dict[str, str | bytes]:
-    """The files of an export of VTA alone; see :func:`files`."""
+    """Write the files of an export for VTA alone; see :func:`files`."""
     return files(request, encoding="vta")
 
 

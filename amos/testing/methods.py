@@ -60,7 +60,7 @@ class MethodContract:
         return find_method(self.method)(joint, np.random.default_rng(seed))
 
     def test_proposes_feasible_and_new_candidates(self) -> None:
-        """Also after scores, failures among them, were told."""
+        """Also after it was told scores, some of failures."""
         joint = problem(self.operator)
         search, seen = self._search(joint), set()
         for number in range(8):
@@ -76,7 +76,7 @@ class MethodContract:
             search.tell(list(zip(batch, scores, strict=True)))
 
     def test_never_proposes_what_it_was_told(self) -> None:
-        """Even if somebody else measured it."""
+        """Also of candidates that it did not propose."""
         joint = problem(_SMALL)
         search = self._search(joint)
         measured = [joint.sample(joint.mappings[0], np.random.default_rng(n)) for n in range(20)]
@@ -101,7 +101,7 @@ class MethodContract:
             assert json.loads(process.stdout.read()) == here
 
     def test_a_space_of_one_candidate(self) -> None:
-        """Propose it once, then nothing."""
+        """Its candidate is proposed once."""
         joint = problem(_ONE)
         assert joint.size == 1
         search = self._search(joint)
@@ -110,7 +110,7 @@ class MethodContract:
         assert search.ask(4) == []
 
     def test_a_space_is_used_up(self) -> None:
-        """Every feasible candidate of a small space comes up once."""
+        """Each feasible candidate of a small space is proposed once."""
         fixes: dict[str, int | str] = {
             "vector": 64,
             "order": "i i1.tile",
@@ -131,7 +131,7 @@ class MethodContract:
         assert len(proposed) == sum(len(_all(joint, name)) for name in joint.spaces)
 
     def test_honours_a_budget(self) -> None:
-        """Neither the method nor its guide hands out more than was asked for."""
+        """Neither the method nor its guide proposes more than the requested count."""
         joint = problem(_SMALL)
         search = self._search(joint)
         guide = Guided(joint, np.random.default_rng(0), find_method(self.method))

@@ -64,7 +64,7 @@ class SchedulerContract:
     tries_all = True
 
     def test_every_slice_goes_to_a_task_that_can_use_it(self) -> None:
-        """Even after other tasks ended; and all of them end."""
+        """Also after other tasks ended, until all have."""
         for slices, ends, count in product((1, 5, 40), (1, 3), (1, 2, 6)):
             tasks = [Falling(above=1e-3 * n, weight=n % 3, ends=ends) for n in range(count)]
             order, states = divided(self.make(slices), tasks, slices)
@@ -82,11 +82,11 @@ class SchedulerContract:
             assert self.make(30).next(states) == order[done]
 
     def test_no_task(self) -> None:
-        """There is nothing to choose."""
+        """Without tasks there is no choice."""
         assert self.make(4).next([]) is None
 
     def test_what_never_runs_does_not_hold_the_others_up(self) -> None:
-        """Nor does a network of nothing else end before its time."""
+        """A network without any running task uses all slices, too."""
         order, _ = divided(self.make(20), [Falling(above=math.inf), Falling()], 20)
         assert {0, 1} == {*order} and order.count(1) >= 10
         assert len(divided(self.make(20), [Falling(above=math.inf)] * 3, 20)[0]) == 20

@@ -82,7 +82,7 @@ class TargetContract:
         return schedules
 
     def test_one_target_claims_a_machine(self) -> None:
-        """Claim the machine by the registered target alone."""
+        """Only the registered target claims it."""
         assert self._target.name == self.target
         assert self.target in TARGETS
         claiming = [x.name for x in [*targets()][1:] if x.claims(self._described)]
@@ -91,7 +91,7 @@ class TargetContract:
         assert self._target.runs(Structure(self._mapping), self._described)
 
     def test_schedules_are_drawn_written_and_read(self) -> None:
-        """Of its class, feasible, and the same after they were a dictionary."""
+        """They are of its class, feasible, and the same when read back."""
         space = self._space
         for schedule in self._draw():
             assert type(schedule) is self._target.schedule
@@ -101,7 +101,7 @@ class TargetContract:
             assert self._target.schedule.of(schedule.as_recorded()) == schedule
 
     def test_keys_mean_the_same_as_elsewhere(self) -> None:
-        """Share with a CPU the loops or operands, and the words, of equal keys."""
+        """Keys shared with a CPU have the same loops or operands, and no other words."""
         cpu = {kind.key: kind for kind in variables_of(CpuSchedule).values()}
         for kind in variables_of(self._target.schedule).values():
             if same := cpu.get(kind.key):
@@ -109,7 +109,7 @@ class TargetContract:
                 assert {*kind.words} <= {*same.words}, kind.key
 
     def test_plans_are_decided_once(self) -> None:
-        """Plan and emit the same candidate the same way."""
+        """Equal candidates have equal plans and code."""
         target, machine = self._target, self._described
         for schedule in self._draw()[:4]:
             first, second = (target.plan(self._mapping, schedule, machine) for _ in range(2))
@@ -117,7 +117,7 @@ class TargetContract:
             assert target.emit(first) == target.emit(second) != ""
 
     def test_schedules_of_other_targets_are_refused(self) -> None:
-        """By an error that says so."""
+        """With an error that names the reason."""
         for schedule in self._foreign():
             with pytest.raises(ScheduleError):
                 self._space.check(schedule)
@@ -125,7 +125,7 @@ class TargetContract:
                 self._target.plan(self._mapping, schedule, self._described)
 
     def test_a_batch_is_its_rows(self) -> None:
-        """Predict each schedule as if it were alone; a feasible one fits."""
+        """Schedules of a batch are predicted as if alone, and feasible ones fit."""
         structure, machine, drawn = Structure(self._mapping), self._described, self._draw()
         for model in ("amos", "amos+"):
             whole = evaluate(structure, machine, batch_of(structure, drawn), model).seconds
@@ -140,7 +140,7 @@ class TargetContract:
             assert prediction.rows[0].compute > 0
 
     def test_executors_are_its_own(self) -> None:
-        """Open none for the model alone, and refuse addresses of other targets."""
+        """The model alone opens none, and addresses of other targets are refused."""
         target, machine = self._target, self._described
         assert target.open_executor(ExecutorRequest(machine, "model")) is None
         with pytest.raises(MeasureError, match=machine.name):
@@ -157,7 +157,7 @@ class TargetContract:
         assert measured.ok, measured.message
 
     def test_records_keep_candidates(self) -> None:
-        """Read the same candidate from a record, with the user's own machine in it."""
+        """A record rebuilds its candidate, and keeps the user's own machine."""
         machine, mapping = self._described, self._mapping
         unit, schedule = mapping.intrinsic, self._draw()[0]
         run = Run.of(

@@ -220,7 +220,7 @@ class Writer(ABC):
         return self._leaving if op is self.plan.destination else op.buffer
 
     def _bases(self) -> tuple[dict[str, int], int]:
-        """First fragment of each operand in DRAM, one after the other; bytes of all."""
+        """Return the first fragment of each operand in DRAM, in order, and the bytes of all."""
         aligned = {m.operand: m.alignment for m in self.plan.mapping.intrinsic.memory}
         at, bases = 0, {}
         for op in self.plan.tiles.operands:
