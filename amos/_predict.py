@@ -23,7 +23,7 @@ def predict(
     """Predict the latency of a mapping under a schedule, of a candidate, or of a trial.
 
     Args:
-        kernel: what is predicted; a mapping may come with a schedule, and without
+        kernel: a kernel to predict; a mapping may come with a schedule, and without
             one takes the simplest of its space.
         machine: where it runs, by name or as a description.
         schedule: schedule of a bare mapping.

@@ -25,7 +25,7 @@ class ProgressLine:
         shown: False to show nothing anywhere.
 
     Attributes:
-        shown: whether anybody sees it.
+        shown: whether the line is visible.
         rich: whether pictures can be shown with it.
     """
 

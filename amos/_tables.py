@@ -56,7 +56,7 @@ class TableReader:
         self.problems: list[str] | None = None
 
     def check(self, read: Callable[[], Thing]) -> tuple[str, ...]:
-        """Return a message for each problem of what is read, rather than raise the first one."""
+        """Return a message for each problem, rather than raise the first one."""
         self.problems = []
         self._attempt(read)
         problems, self.problems = self.problems, None
@@ -123,7 +123,7 @@ class TableReader:
         return value
 
     def table(self, value: Any, key: str) -> None:
-        """Refuse what is no table."""
+        """Refuse a value that is no table."""
         if not isinstance(value, dict):
             self.fail(key, f"expected a table, found {quote(value)}")
 

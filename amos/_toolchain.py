@@ -154,7 +154,7 @@ def _without_backends() -> Iterator[None]:
 
 @contextmanager
 def _listing_functions_once() -> Iterator[None]:
-    """Let TVM's modules look among one list of its functions, which each of 50 would make anew."""
+    """Let TVM's 50 modules share one list of its functions, which each would rebuild."""
     registry: Any = import_module("tvm_ffi.registry")
     list_names = registry.list_global_func_names
     registry.list_global_func_names = cache(list_names)

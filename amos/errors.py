@@ -101,7 +101,7 @@ class TaskMappingError(AmosError):
 
 
 class MachineError(AmosError):
-    """A machine is not well described, or lacks what was asked of it."""
+    """A machine is not well described, or lacks a requested figure."""
 
 
 class ScheduleError(AmosError):
@@ -125,11 +125,11 @@ class NetworkError(AmosError):
 
 
 class ExploreError(AmosError):
-    """An exploration was asked for something that it cannot do."""
+    """An exploration cannot do what was requested."""
 
 
 class ExportError(AmosError):
-    """A kernel cannot be written down in the format or place that was asked for."""
+    """A kernel cannot be written in the requested format or place."""
 
 
 class RecordError(AmosError):

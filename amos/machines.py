@@ -8,7 +8,7 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Machine, catalogue
 
 #: Intrinsics the first of which that this CPU executes is part of a description of the host.
-#: Measuring a rate takes seconds, so the others wait until somebody asks.
+#: Measuring a rate takes seconds, so the others are measured on request.
 USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32")
 
 
@@ -24,7 +24,7 @@ def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None
 
     Args:
         name: the machine; one that is given itself is returned as it is.
-        intrinsics: names or descriptions of those whose rate is asked for. On ``host`` it
+        intrinsics: names or descriptions of those whose rate is requested. On ``host`` it
             is measured if it is not known yet, by default of the first of :data:`USUAL` that
             this CPU executes natively. Of one that it does not execute, the rate of the description
             counts, if that has one of ``host`` or of no certain machine; otherwise that
@@ -53,7 +53,7 @@ def probe(*, fresh: bool = False) -> Machine:
     """Measure the host again; the better of each figure is kept.
 
     Args:
-        fresh: forget what was measured before instead.
+        fresh: discard earlier measurements first.
 
     Raises:
         MeasureError: the host could not be measured.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amos.ir import Chain, Operator
     from amos.records import Record
 
-#: What ``--fix`` takes; all but tiles on OpenCL devices only.
+#: Choices of ``--fix``; all but tiles on OpenCL devices only.
 _FIXED = ["tile.LOOP=SIZE", "map.LOOP=LEVEL", "memory.TENSOR=local", "copy.INPUT=local"]
 _FIXED += ["items=N", "intrinsic.TENSOR=NAME"]
 #: Trials that are listed.

@@ -90,7 +90,7 @@ _UNITS = ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")
 
 
 def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
-    """Write the model's best kernels of each operator of Table 6, batch 1, and of a large product.
+    """Return the model's best kernels of Table 6's operators, batch 1, and of a large product.
 
     Raises:
         MeasureError: no machine of that architecture is described.

@@ -1,4 +1,4 @@
-"""``amos intrinsics``: what is registered, what it means, and whether it is so."""
+"""``amos intrinsics``: list registered intrinsics, show their meanings, check them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from amos.cli.output import print_json, print_table
 
-#: What follows the name of a section in a docstring is indented by this much more.
+#: Further indentation of the lines of a section of a docstring.
 _ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8}.*)*)", re.M)
 _SECTION = re.compile(r"^(?:Attributes|Args):\n((?: {4}.*\n?|\n)+)", re.M)
 

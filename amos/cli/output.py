@@ -64,7 +64,7 @@ def write_rows(rows: Iterable[object], path: Path | None) -> None:
 
 
 def write_data(rows: Sequence[object], path: Path | None, as_json: bool) -> bool:
-    """Write rows as CSV and JSON where these are asked for; whether JSON was printed.
+    """Write rows as CSV and JSON if requested; return whether JSON was printed.
 
     Raises:
         AmosError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""``amos reproduce``: tables and figures of the AMOS and Heron papers, made anew."""
+"""``amos reproduce``: tables and figures of the AMOS and Heron papers, reproduced."""
 
 from __future__ import annotations
 

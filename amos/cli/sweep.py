@@ -121,7 +121,7 @@ class _Model:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return _read(self).name
 
     @property
@@ -135,7 +135,7 @@ class _Model:
 
 
 def _model_of(path: str, shapes: dict[str, tuple[int, ...]]) -> _Model:
-    """Name a model; what is wrong with it is told before anything is searched."""
+    """Name a model, and report its errors before the search."""
     model = _Model(str(Path(path).absolute()), tuple(shapes.items()))
     _read(model)
     return model

@@ -36,7 +36,7 @@ class Annealing(Search):
             yield moved
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
-        """Accept better steps, and worse ones by chance."""
+        """Accept better steps, and worse ones at random."""
         super().tell(results)
         for candidate, seconds in results:
             if not math.isfinite(seconds):

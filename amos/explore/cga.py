@@ -33,7 +33,7 @@ _NICHE, _CROWD = 4, 2
 _SHARED = 1
 #: Key variables: the k most important ones.
 KEY_COUNT = 6
-#: Share of a batch that is drawn from the population by chance.
+#: Share of a batch that is drawn at random from the population.
 _EPSILON = 0.1
 
 

@@ -24,7 +24,7 @@ from amos.explore.toolbox import build_toolbox
 from amos.plan import Candidate
 
 _POPULATION = 32
-#: Probability that an offspring has two parents, and share of offspring drawn by chance.
+#: Probability that an offspring has two parents, and share of random offspring.
 _MATE, _EPSILON = 0.6, 0.05
 #: Candidates of one mapping and register tile that may survive together.
 _NICHE = 3

@@ -21,7 +21,7 @@ from amos.plan import Candidate
 
 #: Candidates proposed at a time; the model is corrected between batches.
 BATCH = 8
-#: Share of a batch that is drawn by chance.
+#: Share of random candidates in a batch.
 EPSILON = 0.1
 #: Share of a batch of variants of the best measured candidates, and how many are varied.
 _LOCAL, _VARIED = 0.5, 4
@@ -39,7 +39,7 @@ class Guided:
         problem: holds the model, its correction, and measurements.
         rng: the only source of chance.
         method: makes the search method.
-        epsilon: share of each batch that is drawn by chance, 0 to 1.
+        epsilon: share of random candidates in each batch, 0 to 1.
         retain: share of the mappings that the rest of a batch comes from; see
             :mod:`amos.explore.retention`.
 

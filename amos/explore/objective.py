@@ -27,7 +27,7 @@ from amos.schedule import ScheduleSpace, Tiling, spaces_of
 TIME_AND_MEMORY = "time,memory"
 #: Objectives of a search: seconds, joules, their product, or seconds and bytes of workspace.
 OBJECTIVES = ("time", "energy", "edp", TIME_AND_MEMORY)
-#: Weights of the workspace as a share of the operator's tensors, each for so many trials in turn.
+#: Weights of the workspace as a share of the operator's tensors, and trials of each in turn.
 _WEIGHTS, _TURN = (0.0, 1e6, 10.0, 1.0), 8
 #: Mappings drawn, of which the one of the least floor is taken.
 _DRAWN = 8
@@ -126,7 +126,7 @@ class Problem:
         """Predict seconds, corrected by the model's error for each mapping so far.
 
         Or joules, which no measurement corrects, or the product of both. Where memory counts,
-        seconds grow with the workspace, by a weight that changes as trials go on.
+        seconds grow with the workspace, by a weight that changes during the search.
         """
         correction = corrections({name: self._ratios[name] for name in self.spaces})
         factors = np.array([correction[candidate.mapping.name] for candidate in candidates])

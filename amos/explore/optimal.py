@@ -31,7 +31,7 @@ _SCORES, _ROUND, _RETURNED = 4096, 64, 16
 
 
 class Optimal(Search):
-    """The search method ``optimal``: the model's best candidates, then others by chance.
+    """The search method ``optimal``: the model's best candidates, then random ones.
 
     Args:
         limit_seconds: after which the best candidate so far is proposed, with its gap.
@@ -113,7 +113,7 @@ def _search_above_floors(
 
 
 def _breed(problem: Problem, rng: np.random.Generator, end: float) -> list[Candidate]:
-    """Return all candidates of a long genetic search, which has one round at the least."""
+    """Return all candidates of a long genetic search of at least one round."""
     search = GeneticSearch(problem, rng)
     while batch := search.ask(_ROUND):
         search.tell(list(zip(batch, problem.scores(batch).tolist(), strict=True)))

@@ -34,9 +34,9 @@ class SearchOptions:
         tiling: ``"hardware"``, ``"divisors"`` for register tiles that divide their loops, or
             ``"few"`` for at most 200 listed schedules, whatever the method is.
         stagnation: end after this many trials without progress.
-        epsilon: share of the candidates that are drawn by chance.
-        retain: share of the mappings that is searched on, apart from what is drawn by
-            chance; see :mod:`amos.explore.retention`.
+        epsilon: share of random candidates.
+        retain: share of the mappings that is searched on; random candidates may have others.
+            See :mod:`amos.explore.retention`.
         time_limit: seconds after which no other candidate is begun.
         objective: what is minimized: ``"time"``; ``"time,memory"``, for the fastest kernel at
             each size of its workspace (``front`` of the result); or ``"energy"`` or

@@ -19,7 +19,7 @@ from amos.measure.task import repeat_count
 from amos.records import Trial
 
 _T = TypeVar("_T")
-#: Called after each trial with it and the number of trials asked for.
+#: Called after each trial with it and the requested number of trials.
 Progress = Callable[[Trial, int], None]
 
 #: Multiply-adds below which no warning is given.
@@ -36,7 +36,7 @@ class Watch:
     """Follows one exploration.
 
     Args:
-        total: trials asked for.
+        total: requested trials.
         time_limit: seconds after which the search stops.
         progress: True for a line on a terminal or in a notebook, False for nothing;
             a function is called after each trial instead.

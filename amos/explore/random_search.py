@@ -8,6 +8,6 @@ from amos.explore.method import Search
 
 
 class RandomSearch(Search):
-    """The search method ``random``: a mapping, then a feasible schedule, both by chance."""
+    """The search method ``random``: a random mapping, then a random feasible schedule."""
 
     inner: ClassVar[int] = 0

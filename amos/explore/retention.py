@@ -19,7 +19,7 @@ from amos.errors import ExploreError, quote
 Name = TypeVar("Name", bound=Hashable)
 #: Relative boost of a mapping that was measured least (``beta`` in the paper).
 _BOOST = 0.1
-#: Mappings that are retained at the least.
+#: Least number of retained mappings.
 _FEWEST = 2
 
 

@@ -48,8 +48,8 @@ def explore(
     On the host, candidates are built, verified against NumPy and timed in a
     process of their own, and so they are for a described GPU that is at hand; on
     any other machine the model alone decides. With
-    ``records`` the same call goes on where an earlier one stopped: what that one
-    has measured on a machine of the same kind is taken from the file.
+    ``records`` the same call resumes where an earlier one stopped: its measurements on
+    a machine of the same kind are taken from the file.
 
     Args:
         intrinsic: the instruction, by name or as a description; several of them or a family
@@ -65,7 +65,7 @@ def explore(
         measure: how to measure: where, and within which limits.
         progress: True for a line that says how far it is, on a terminal and in a notebook;
             False for none; a function is called after each trial instead, with it and the
-            number of trials asked for.
+            requested number of trials.
         announce: called when all arguments are accepted, before the first trial, once for
             each instruction that takes part.
         notify: called with a line for each thing that one might not expect.
@@ -122,7 +122,7 @@ def _find_single(
     machine: str | Machine,
     measure: MeasureOptions,
 ) -> Intrinsic | None:
-    """Return the instruction, if only one is asked for."""
+    """Return the instruction, if only one is requested."""
     if intrinsic is None and _is_remote(measure):
         return None
     units = select_intrinsics(intrinsic, machine)
@@ -175,11 +175,11 @@ def _open_workers(
 ) -> Executor | None:
     """Open the executor: workers for the host, a described GPU's, or none.
 
-    An instruction that is asked for alone must be one that they execute.
+    A lone requested instruction must be one that they execute.
 
     Raises:
         ExploreError: the intrinsic came with a later architecture than the machine's.
-        MeasureError: there is nothing to measure with, though it was asked for.
+        MeasureError: no executor is available, though one was requested.
     """
     if getattr(machine, "name", machine) == "host":
         return open_executor(

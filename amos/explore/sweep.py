@@ -41,7 +41,7 @@ class ReportedNetwork(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def tasks(self) -> Sequence[Any]:
@@ -104,7 +104,7 @@ def sweep(
             unit's extents (``"i1*2"``), ``machine.clock``,
             ``machine.stream.latency``, ``machine.sram`` for the capacity of a level,
             ``machine.DRAM.read_bandwidth``.
-        operators: what is computed; of a network its report, which simulates nothing. Networks
+        operators: operators to compute; of a network its report, which simulates nothing. Networks
             that cannot be pickled, as those of :func:`amos.load_network`, are predicted by this
             process.
         trials: candidates of each search of an operator.

@@ -112,7 +112,7 @@ class _RoundRobin:
 
 @dataclass(frozen=True)
 class _ByGain:
-    """The task with the largest estimate, and each once within so many slices."""
+    """The task with the largest estimate, and every task once within some slices."""
 
     gain: Callable[[Sequence[TaskState], TaskState], float]
     slices: int

@@ -31,7 +31,7 @@ Predict = Callable[[Mapping], float | None]
 
 @dataclass(frozen=True)
 class Query:
-    """Which rows of a space are asked for.
+    """A request for rows of a space.
 
     Attributes:
         first, count: which of the rows that are left, from 0; at most 400.
@@ -63,7 +63,7 @@ class Query:
 
     @property
     def plain(self) -> bool:
-        """True if all rows are asked for, as the space has them."""
+        """Whether all rows are requested, in the order of the space."""
         return not (self.words.strip() or self.least > 0 or self.order or self.down)
 
 

@@ -1,6 +1,6 @@
 """The explorer as a page of its own, served to this computer alone.
 
-The page sends what is chosen and gets plain values; nothing that it sends is run. A
+The page sends its choices and gets plain values; nothing that it sends is executed. A
 browser will also carry messages of other pages here, so each request must name this
 server as its host (against DNS rebinding), and a message must come from a page of
 this server, as JSON (against cross-site requests).
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus.OK
         try:
             self._refuse_ambiguous()
-            # A name that somebody pointed at this server is not its own.
+            # A foreign name that resolves to this server is not its own.
             port = self.connection.getsockname()[1]
             if not _names_us(self.headers.get("Host", ""), self.server.host, port):
                 raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")

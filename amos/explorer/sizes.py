@@ -13,7 +13,7 @@ from amos.machine import Machine
 
 #: Paths of a sweep that may be changed begin so.
 _PATHS = ("extents.", "memory.", "machine.")
-#: Sliders go from an eighth to eight times of what is described.
+#: Sliders go from an eighth to eight times of the described value.
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 
 

@@ -36,8 +36,8 @@ def widget(
         engine: the engine; one for all described machines if omitted.
 
     Returns:
-        An anywidget. Its ``state`` is what was chosen last, ``verdict`` what is said
-        of it, ``mapping`` the mapping or ``None``, and ``code`` the Python for it.
+        An anywidget. Its ``state`` holds the latest choices, ``verdict`` their
+        verdict, ``mapping`` the mapping or ``None``, and ``code`` the Python for it.
 
     Raises:
         FieldError: what it would begin with cannot be used.

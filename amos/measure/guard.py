@@ -236,7 +236,7 @@ class _Guard:
             raise SystemExit(0)
 
     def check_asked(self) -> None:
-        """Leave if nobody waits for the answer any more.
+        """Exit if the parent no longer waits for the answer.
 
         No request comes before the last one was answered, so a pipe that can be
         read has been closed.

@@ -96,7 +96,7 @@ def host_machine(
         again: measure the rates of ``intrinsics`` once more and keep the better
             ones: a peak is the best that was ever seen, whatever else was running.
         levels_again: the same for bandwidths, launch and clock.
-        implementation: whose rates are asked for, ``"native"`` or ``"generic"``; by
+        implementation: whose rates are requested, ``"native"`` or ``"generic"``; by
             default those of the one that kernels use here.
 
     Raises:
@@ -113,7 +113,7 @@ def host_machine(
         rates = {versions[name]: rate for name, rate in measured.peaks.items()}
         figures = figures.take_better(replace(measured, peaks=rates))
         _save(cache_file(), figures)
-    # Where there are several of one name the last one counts: a native rate, or what is asked for.
+    # Of several with one name the last one counts: a native rate, or the requested one.
     figures.peaks = dict(
         sorted(figures.peaks.items(), key=lambda item: _read_version(item[0])[1] == "native")
     )
@@ -145,7 +145,7 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
     bandwidth of memory is therefore theirs, as for any kernel that moves no more than that.
     """
     caches, cores = _data_caches(here), here.cores
-    # Arrays are allocated, then copied, beside memory that compilation has used.
+    # Arrays are allocated, then copied, in addition to memory that compilation has used.
     limit = runner.memory if runner is not None and runner.memory else default_memory()
     memory = limit // 5 or _MOST
     most, most_shared = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)

@@ -129,7 +129,7 @@ class Deadline:
 
     Args:
         seconds: from now.
-        excused: seconds until now that do not count, asked for when the time is up;
+        excused: seconds until now that do not count, queried when the time is up;
             it may grow while one waits.
     """
 

@@ -15,7 +15,7 @@ from amos.ir import Operator, dtype
 
 #: Multiply-adds that NumPy does in a second on one core, the making of inputs included.
 _RATE = 5e9
-#: Bytes of an element while the reference is computed, at the least.
+#: Least bytes of an element while the reference is computed.
 _WORKING = 4
 #: Operators whose inputs and reference results are cached; one exploration has one.
 _KEPT = 2
@@ -32,7 +32,7 @@ class Demand:
     """Memory and time for the inputs of an operator, its result and NumPy's reference.
 
     Attributes:
-        bytes: of memory, at the least.
+        bytes: least memory.
         seconds: that computing the reference takes, roughly.
     """
 

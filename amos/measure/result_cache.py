@@ -3,7 +3,7 @@
 An entry is named by a digest of everything that determines it: the request, the sources of AMOS,
 the packages that it computes with, and the CPU. It holds as long as the measured rates of this
 machine stay about as they were; rates of further instructions may join them. Entries are pickles
-that hold machine code, so only those are read that belong to the user and that nobody else can
+that hold machine code, so only entries are read that belong to the user and that no one else can
 write to, in a folder of the same kind.
 """
 
@@ -81,7 +81,7 @@ class ResultCache:
             with contextlib.suppress(OSError):  # of a file system that cannot be written to
                 os.utime(path)
             return value
-        except Exception:  # an entry that cannot be read is computed anew
+        except Exception:  # an unreadable entry is computed again
             return MISSING
 
     def store(
@@ -144,7 +144,7 @@ def open_cache() -> ResultCache | None:
 def _open(_: str, most_bytes: int) -> ResultCache | None:
     from platformdirs import user_cache_path
 
-    if os.name != "posix":  # where nothing says who may write to a folder
+    if os.name != "posix":  # without permissions of folders
         return None
     folder = user_cache_path("amos", appauthor=False) / "results"
     try:

@@ -31,13 +31,13 @@ class RpcExecutor(LocalExecutor):
         memory: bytes that compiling it may allocate; see :class:`amos.measure.Runner`.
 
     Raises:
-        MeasureError: the address is not of that form, or nobody answers there.
+        MeasureError: the address is not of that form, or no tracker answers there.
     """
 
     def __init__(self, address: str, timeout: float, memory: int | None = None) -> None:
         host, port, self._key = split_address(address)
         try:
-            # TVM would try again for longer than anybody wants to wait.
+            # TVM would retry for too long.
             socket.create_connection((host, port), _CONNECT).close()
         except (OSError, OverflowError) as error:
             raise MeasureError(f"executor {address}: the tracker does not answer") from error

@@ -53,7 +53,7 @@ def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
     """Describe an intrinsic with its implementations as plain values for records.
 
     They are checked like a file when they are read. Implementations are code:
-    whoever replays or exports a record runs the code that came with it.
+    replaying or exporting a record runs its code.
 
     Returns:
         None for one whose values do not describe it, as of a program that builds its

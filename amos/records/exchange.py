@@ -116,7 +116,7 @@ def select_prunable(
     Args:
         foreign: records of other machines, and of other versions of an intrinsic.
         older_days: records older than that many days.
-        keep: all but the best so many of each operator, intrinsic and machine.
+        keep: number of best records of each operator, intrinsic and machine that stay.
     """
     given_up = set()
     limit = None

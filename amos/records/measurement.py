@@ -16,7 +16,7 @@ FAILURES = ("build", "wrong", "nan", "crash", "abort", "timeout", "memory", "err
 
 #: Median absolute deviation to standard deviation, for normally distributed values.
 _SIGMA = 1.4826
-#: Repeats that are slower than the median by so many deviations are outliers.
+#: Deviations above the median from which a repeat is an outlier.
 _OUTLIER = 5.0
 #: Standard error of a median over that of a mean.
 _MEDIAN = 1.2533

@@ -71,7 +71,7 @@ def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
         raise RecordError(f"record file {str(path)!r}: there is no such file")
     address, last = path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
     # With permission to write, SQLite puts its log away when it is done; without,
-    # it can read, but not beside an unwritable folder unless told that nobody writes.
+    # it can read, but in an unwritable folder only if told that no process writes.
     for mode in ("rw", "ro", "ro&immutable=1"):
         if mode == "rw" and not is_writable(path):
             continue
@@ -107,7 +107,7 @@ def is_same_file(path: Path, opened: os.stat_result) -> bool:
 
 
 def put_back(database: sqlite3.Connection, path: Path) -> str:
-    """Write what a deleted file still holds for whoever has it open.
+    """Restore a deleted file from an open connection to it.
 
     Args:
         database: a connection to it, outside of a transaction.

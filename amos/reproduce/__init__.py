@@ -1,4 +1,4 @@
-"""The paper's tables of mappings, counted anew: Table 5, Table 6 and section 7.5."""
+"""The paper's tables of mappings, counted again: Table 5, Table 6 and section 7.5."""
 
 from amos.reproduce.accelerators import AcceleratorRow, accelerators
 from amos.reproduce.gta_fig8 import Fig8Row

@@ -35,7 +35,7 @@ from amos.schedule import ScheduleSpace
 
 #: Architecture of a row, and the machine that its schedule is made for.
 ARCHITECTURES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
-#: Type of a row as its operator is asked for, and the intrinsic.
+#: Requested type of a row's operator, and the intrinsic.
 _TYPES = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}
 #: Bytes that a thread of a kernel may store and load for want of registers: eight words
 #: each way, next to the kilobytes that it computes. A row with more fails.
@@ -65,7 +65,7 @@ class CudaRow:
         space_blocks: what the plan promises.
         spills: bytes of registers kept in memory, stores and loads.
         stack: bytes of local memory of a thread: spills, and arrays out of registers.
-        shared_bytes: shared memory of a block, as compiled or asked for at launch.
+        shared_bytes: shared memory of a block, as compiled or requested at launch.
         agree: whether the compiled kernel needs no more registers than its plan says, and
             no fewer blocks are resident; ``None`` if it was not compiled.
         tensor_core_instructions: in the machine code.
@@ -108,7 +108,7 @@ def cuda_jobs(
     There is no row where the instruction does not exist on an architecture.
 
     Raises:
-        UnknownNameError: no such operator, or no machine stands for an architecture.
+        UnknownNameError: no such operator, or no machine of an architecture.
     """
     chosen = [operators.builder(n).name for n in names] or list(operators.TABLE_6)
     for arch in architectures:

@@ -1,4 +1,4 @@
-"""AMOS, section 7.2 and Figure 5: how well the model ranks what was measured.
+"""AMOS, section 7.2 and Figure 5: how well the model ranks measured candidates.
 
 The constants of :class:`amos.machine.Costs` are fitted on the layers of
 ResNet-18 alone; layers of VGG-16 and MobileNet are held back and only judged. CPUs of two
@@ -43,7 +43,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "levels in each other's way": {"overlap": math.inf},
     "far memory that little hides": {"far": math.inf},
 }
-#: Logarithm by which two predictions must differ to count as well apart while fitting:
+#: Logarithm by which two predictions must differ to count as distinct while fitting:
 #: about what two measurements of one candidate differ by.
 _APART = 0.06
 #: Share of a layer's candidates, fastest first, whose times count while fitting, and the
@@ -62,7 +62,7 @@ class Accuracy:
         samples: number of candidates.
         pairwise: share of pairs in the right order.
         beyond_noise: the same over pairs that differ by more than two measurements do.
-        recall: percent → share of the fastest so many percent that were found.
+        recall: percent → share of the fastest candidates, that many percent, that was found.
         best_of_ten: fastest of the ten best predicted, over the fastest sampled.
         trials: how many of the best predicted come within 5 % of the fastest.
     """

@@ -1,7 +1,7 @@
-"""GTA, Figure 10: what is lost when only a share of the mappings is searched on.
+"""GTA, Figure 10: the loss from searching on only a share of the mappings.
 
 A replay on stored samples (:mod:`amos.reproduce.gta_replay`): each layer gets a budget of its
-samples. In the paper the sampling rate is the budget too; here both are apart.
+samples. In the paper the sampling rate is also the budget; here they are separate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A search replayed on measured samples of a task, on the mappings that it retains (GTA).
 
-Stored measurements stand for the machine, so that the result is the same everywhere. A batch
-takes the candidates of the retained mappings that the corrected model ranks first, and now and
-then one by chance; without a model, all come by chance, and a mapping is as good as the best
-until it was measured.
+Stored measurements replace the machine, so that the result is the same everywhere. A batch
+takes the candidates of the retained mappings that the corrected model ranks first, and sometimes
+a random one; without a model, all are random, and a mapping counts as the best until it was
+measured.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class LayerRate:
         trials: kernels that were tried.
         gflops: 10^9 operations per second of the fastest.
         gflops_after: the same after some trials (Figure 5).
-        memory: bytes that it takes beside its tensors, as a share of these (Figure 4).
+        memory: bytes that it takes besides its tensors, as a share of these (Figure 4).
         seconds: of the search.
     """
 
@@ -140,7 +140,7 @@ class LayerRate:
 
 @dataclass(frozen=True)
 class Lift:
-    """What :func:`lift` reproduces.
+    """The results of :func:`lift`.
 
     Attributes:
         listing1: the paper's example.

@@ -1,4 +1,4 @@
-"""Lift, Figure 6: throughput after so many candidates, whether sequential loops are fused or not.
+"""Lift, Figure 6: throughput by number of candidates, with sequential loops fused or not.
 
 Fused loops and sequential loops compile to the same code here. So all strategies reach the same
 kernels, and differ only in how often they draw each of them.

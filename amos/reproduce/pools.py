@@ -28,8 +28,8 @@ class PooledTask:
         kind: kind of its anchor.
         weight: how often it occurs.
         operations: arithmetic operations of one occurrence.
-        bound: seconds that the calls of the kernel that the model prefers take at the least.
-        mappings: of each kernel, a number that stands for its instruction and mapping.
+        bound: least seconds of the calls of the kernel that the model prefers.
+        mappings: of each kernel, the number of its instruction and mapping.
         predicted: seconds of each kernel by the model.
         measured: seconds of each kernel.
 

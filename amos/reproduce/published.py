@@ -2,7 +2,7 @@
 
 Their logs hold, for six convolutions on an A100, the best time of each mapping over the few
 schedules that they tried. Loops of extent 1, as the batch, change no computation, so that
-several of their mappings are one kernel. How far the times of equals lie apart says how much of
+several of their mappings are one kernel. How far the times of equals differ says how much of
 the order of mappings is chance.
 """
 

@@ -5,7 +5,7 @@ constraints. A child that breaks one is never handed out, but it costs a score, 
 it would cost a failed measurement: it is counted in ``wasted``. ``ga_sat`` (GA-2)
 decodes every child into a feasible one with the help of a solver. ``ga_plain`` is
 what the paper compares all of them with: infeasible children are thrown away. ``cga1``
-(CGA-1) is ``cga`` with key variables by chance.
+(CGA-1) is ``cga`` with random key variables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Both(base.Fitness):  # type: ignore[misc]
 
 
 class Cga1(Cga):
-    """The search method ``cga1``: key variables by chance."""
+    """The search method ``cga1``: random key variables."""
 
     def keys(self) -> list[str]:
         """Draw as many variables as ``cga`` takes."""

@@ -1,7 +1,7 @@
 """Measured samples of mappings and schedules, and the file that keeps them.
 
 A dataset is a gzipped file of JSON lines: first the machine, then one line a
-sample. Nothing in it is evaluated; whoever has it can study the model without
+sample. Nothing in it is evaluated; it suffices to study the model without
 measuring again.
 """
 

@@ -43,7 +43,7 @@ class Table6Row:
         return self.counts["paper"] == self.paper
 
 
-#: Other natural forms of the operators that Table 6 counts, beside the library's own: the
+#: Other natural forms of the operators that Table 6 counts, besides the library's own: the
 #: code, the statement, and what the form is.
 _FORMS = (
     ("GMM", "out[m,n] += a[m,k] * b[n,k]", "second matrix transposed"),

@@ -58,7 +58,7 @@ def vta(
     """Search each layer on the simulator, and compare (Heron, section 7: VTA).
 
     Args:
-        drawn: candidates of each layer that are also drawn by chance, to judge the model.
+        drawn: random candidates of each layer to judge the model by.
     """
     machine = machines.get("vta_pynq")
     for layer in layers:

@@ -16,12 +16,12 @@ from amos.streams.runtime import StreamKernel
 
 
 def vta_files(request: Request) -> dict[str, str | bytes]:
-    """Write the files of an export for VTA alone; see :func:`files`."""
+    """Return the files of an export for VTA alone; see :func:`files`."""
     return files(request, encoding="vta")
 
 
 def files(request: Request, encoding: str = "") -> dict[str, str | bytes]:
-    """Write the files of a kernel's stream.
+    """Return the files of a kernel's stream, contents by name.
 
     Args:
         request: a kernel for a machine with streams.

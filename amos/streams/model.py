@@ -1,4 +1,4 @@
-"""The model of units with queues: transfers beside products, as far as buffers allow.
+"""The model of units with queues: transfers overlap products as far as buffers allow.
 
 A source whose next tile has a buffer of its own is loaded while products continue; otherwise
 products wait for it, also where both buffers hold tiles that are used in turn. Products also

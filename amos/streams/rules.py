@@ -14,7 +14,7 @@ from amos.streams.tiles import list_memories
 _BUFFERS = (1, 2)
 #: A stream has at most one tile for so many instructions: more tiles only make it slower.
 _PER_TILE = 128
-#: Instructions of a step of the sums beside transfers: a product and its micro-operations.
+#: Instructions of a step of the sums besides transfers: a product and its micro-operations.
 _PRODUCTS = 2
 
 

@@ -151,7 +151,7 @@ class StreamTiles:
     def transfers(self, operand: StreamOperand) -> np.ndarray:
         """Count the instructions that move one tile, a rectangle each."""
         count = np.ones(self.lengths.shape[1], dtype=np.int64)
-        # Whether a second dimension is free, and whether the next loop goes on where this ends.
+        # Whether a second dimension is free, and whether the next loop continues where this ends.
         free, whole = np.ones(count.shape, dtype=bool), np.ones(count.shape, dtype=bool)
         for length, dim in reversed(list(zip(self.lines(operand), operand.dims, strict=True))):
             separate = (length > 1) & ~whole

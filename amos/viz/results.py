@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _VALUES = 12
 #: Colour of each kind of term of a prediction.
 _COLOURS = {"compute": 0, "read": 1, "write": 2, "other": 3}
-#: Columns that slices are drawn in at the most, and marks by a task's share of those of one.
+#: Most columns of slices, and marks by a task's share of the slices of a column.
 _COLUMNS, _SHADES = 60, " ░▒▓█"
 
 

@@ -76,7 +76,7 @@ def _bytes_moved(
     batch = candidate.schedule.batch(structure)
     blocks = CpuBlocks.of(structure, machine, batch)
     cores = min(machine.cores, int(blocks.loops.steps[0]))
-    # The model counts the bytes of one group of cores that share what is inside.
+    # The model counts the bytes of one group of cores that share the inner levels.
     groups = [machine.cores, *(level.units for level in machine.levels)]
     rows = zip(groups, prediction.rows[1:], strict=False)
     return {row.level: (row.bytes_in + row.bytes_out) * min(cores, n) for n, row in rows}

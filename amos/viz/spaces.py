@@ -109,7 +109,7 @@ def landscape(
     Args:
         machine: where, by name or as a description.
         x, y: schedule variables.
-        schedule: gives all other variables their values; the best of 64 by chance
+        schedule: gives all other variables their values; the best of 64 random ones
             if omitted.
 
     Returns:

@@ -37,7 +37,7 @@ class Calls(Compute):
         bases: fragment of each at the first step of all loops.
         first: whether accumulators begin with the reduction's neutral value.
         interval: cycles from a call to the next one.
-        apart: cycles from one on an accumulator to the next one on it, at least.
+        apart: least cycles between two calls on one accumulator.
     """
 
     intrinsic: Intrinsic

@@ -2,7 +2,7 @@
 
 Queues run at the same time, each in order. Only tokens order instructions of different
 queues: an instruction pops tokens before it begins and pushes them when it is done, from
-and to the queue before its own (``prev``) and the one behind it (``next``).
+and to the queue before its own (``prev``) and the one after it (``next``).
 Addresses count fragments.
 """
 

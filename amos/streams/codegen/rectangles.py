@@ -24,7 +24,7 @@ class Line:
         size: how many are there.
         stride: from one to the next in DRAM.
         before: zeros before them.
-        after: zeros behind them.
+        after: zeros after them.
     """
 
     start: int

@@ -26,7 +26,7 @@ class Scaling:
     Attributes:
         factor: float32.
         relu: whether sums below zero become zero.
-        dtype: of what is stored.
+        dtype: of stored elements.
     """
 
     factor: float = 1.0

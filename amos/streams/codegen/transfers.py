@@ -24,7 +24,7 @@ class Transfer(Instruction):
         columns: the same.
         stride: fragments from row to row in DRAM.
         before: rows and columns of zeros before it; of loads.
-        after: the same behind it.
+        after: the same after it.
     """
 
     buffer: str
@@ -123,7 +123,7 @@ class Transfers:
         return np.asarray(self.moved * fragments[self._buffer])
 
     def check(self) -> None:
-        """Refuse what is outside of its buffer or tensor.
+        """Refuse transfers outside of their buffers or tensors.
 
         Raises:
             StreamError: something is.
@@ -150,7 +150,7 @@ class Transfers:
             the buffer, and its rows that they read or write, transfer after transfer.
 
         Raises:
-            StreamError: they read of DRAM what nobody wrote.
+            StreamError: they read fragments of DRAM that were never written.
         """
         sizes, first = self.sizes[chosen], chosen[0]
         own = self._stream.buffers[self._buffer[first]]

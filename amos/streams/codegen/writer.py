@@ -20,7 +20,7 @@ from amos.streams.codegen.transfers import Load, Store
 from amos.streams.operand import StreamOperand
 from amos.streams.plan import Span, StreamPlan
 
-#: DRAM is laid out in steps of so many bytes.
+#: Alignment of tensors in DRAM, in bytes.
 _PAGE = 4096
 
 

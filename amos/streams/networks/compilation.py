@@ -196,7 +196,7 @@ class _Builder:
 
 
 def _layer_of(draft: Layer, offload: Offload, operator: Operator, group: Group) -> Layer:
-    """Return a group as a layer: all of it, or its anchor if the host does anything of it."""
+    """Return a group as a layer: all of it, or its anchor if the host computes a part."""
     nodes = group.nodes[:1] if offload.host_steps else group.nodes
     signed = {x.tensor.name for x in offload.operator.sources if x.tensor.dtype == "int8"}
     unsigned = {x.tensor.name for x in operator.sources if x.tensor.dtype == "uint8"}

@@ -84,7 +84,7 @@ class UnitNetwork(CallableNetwork):
         network: that was compiled.
         machine: with the unit.
         layers: that the unit computes, by region.
-        stages: that compute the network, one after the other.
+        stages: that compute the network, in order.
         reasons: why products stay with the host, by operator.
         quantization_error: relative 2-norm by which quantizing it changed results; ``None`` of a
             model that was quantized before.
@@ -165,7 +165,7 @@ class UnitNetwork(CallableNetwork):
     def _run(
         self, arrays: Sequence[Any], *, compare: bool, line: ProgressLine
     ) -> tuple[np.ndarray, ...]:
-        """Run all stages; compare each layer with NumPy where that is asked for."""
+        """Run all stages; compare each layer with NumPy if requested."""
         ports, total = self.network.inputs, sum(map(len, self.layers.values()))
         values = {p.name: array_of(p, x) for p, x in zip(ports, arrays, strict=True)}
         count = 0
@@ -232,7 +232,7 @@ class UnitNetwork(CallableNetwork):
 
     @property
     def cycles(self) -> int:
-        """Of all layers, one after the other."""
+        """Cycles of all layers in sequence."""
         return sum(run.cycles for run in self.runs)
 
     @property

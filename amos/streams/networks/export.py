@@ -28,8 +28,8 @@ def write_files(compiled: UnitNetwork, folder: str | Path) -> tuple[Path, ...]:
     Returns:
         the files: ``model.onnx``, in which each layer is a function of the domain ``amos`` that
         onnxruntime runs as well; ``report.json``; in ``streams`` a folder for each stream; and in
-        ``data`` the constants of each layer as they lie in DRAM, and what the host adds to its
-        sums.
+        ``data`` the constants of each layer as stored in DRAM, and the terms that the host adds
+        to its sums.
 
     Raises:
         NetworkError: nothing can be written there.

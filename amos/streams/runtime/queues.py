@@ -2,8 +2,8 @@
 
 Instructions of one queue follow one another; those of different queues are ordered by tokens
 alone. The n-th pop of a kind of token takes the n-th push, whatever the speed of the queues
-is, so the order of events is a property of the stream. Transfers that go on at the same
-time share the port to DRAM evenly.
+is, so the order of events is a property of the stream. Concurrent transfers share
+the port to DRAM evenly.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class _Race:
     Attributes:
         now: the cycle.
         next: of each queue the instruction that is to begin next.
-        active: whether the one before it goes on.
-        until: cycle at which that goes on: its data flows, or it is done.
+        active: whether the one before it is still running.
+        until: cycle of its next event: its data flows, or it is done.
         bytes_left: bytes of it that are still to flow.
         tokens: by the queue that they come from and the one they lead to.
     """
@@ -176,7 +176,7 @@ class _Race:
     def _skips(self, n: int) -> bool:
         """Go on to the end of what a queue has just begun, and of what follows it.
 
-        As far as nobody waits for it, and no other queue has anything to do before.
+        Up to the first one that others wait for, while no other queue has an earlier event.
         """
         queue, first = self.queues[n], self.next[n] - 1
         running = [m for m, going in enumerate(self.active) if going and m != n]

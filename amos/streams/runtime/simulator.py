@@ -51,7 +51,7 @@ def simulate(
 
     Raises:
         StreamError: a hazard, a fragment that is read before it is written or outside of its
-            buffer or tensor, queues that wait for each other, tokens that nobody pops.
+            buffer or tensor, queues that wait for each other, tokens that are never popped.
     """
     transfers = Transfers(stream)
     transfers.check()
@@ -80,7 +80,7 @@ def simulate(
 def _compute(
     run: list[Any], number: np.ndarray, memory: Memory, accesses: Accesses, values: bool
 ) -> None:
-    """Compute instructions that are done together; the last one's number stands for all."""
+    """Compute instructions that are executed together, under the last one's number."""
     try:
         access = run[0].access(memory, run)
     except StreamError as error:

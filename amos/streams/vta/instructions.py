@@ -20,7 +20,7 @@ from amos.streams.codegen.instructions import Access, Compute, Memory
 ALU_OPCODES = ("min", "max", "add", "shr", "mul")
 #: Cycles of the ALU for a micro-operation: it has one port to read accumulators.
 _ALU_CYCLES = 2
-#: The GEMM core reads a result back so many micro-operations later at the earliest.
+#: Least number of micro-operations until the GEMM core can read a result back.
 _WRITE_INTERVAL = 3
 
 
@@ -234,7 +234,7 @@ class _Walk:
     def groups(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Micro-operations as products of matrices.
 
-        Each has accumulators that are multiplied with the same weights one after the other;
+        Each has accumulators that are multiplied with the same weights in sequence;
         rows of inputs of each, accumulators × weights; the weights.
         """
         order = np.argsort(self.indices[0], kind="stable")

@@ -25,7 +25,7 @@ _UOP_BITS = 32
 
 
 def check(op: Operator) -> None:
-    """Refuse what is done to operands beside the product, as far as VTA cannot.
+    """Refuse operations on operands, besides the product, that VTA cannot do.
 
     Raises:
         BuildError: one line says what.
@@ -187,7 +187,7 @@ def _factors(arrangement: Arranged) -> dict[str, Any]:
 
 
 def _check(plan: StreamPlan) -> None:
-    """Refuse what is no GEMM of VTA."""
+    """Refuse an intrinsic that is no GEMM of VTA."""
     check(plan.mapping.operator)
     unit = plan.mapping.intrinsic
     names = tuple(op.buffer for op in plan.tiles.operands)
