@@ -72,7 +72,7 @@ __all__ = [
     "viz",
 ]
 
-#: Where a public name is at home; any other is a module of its own.
+#: The module that defines a public name; any other name is itself a module.
 _HOMES = {
     name: home
     for home, names in {

@@ -26,7 +26,7 @@ from amos.errors import ToolchainError
 REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0.1.14.post0"}
 
 _CRASHING_FFI = Version("0.1.15")
-#: Variable of the environment that says whether TVM loads what it has for GPUs.
+#: Environment variable that decides whether TVM loads its GPU backends.
 _BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
 #: TVM, once it was checked and imported: reading versions takes longer than some passes.
 _tvm: ModuleType | None = None

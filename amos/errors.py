@@ -113,7 +113,7 @@ class BuildError(AmosError):
 
 
 class StreamError(AmosError):
-    """A stream of instructions does what its unit must not: a hazard, a hang, a bad address."""
+    """A stream of instructions is not sound: a hazard, a hang, a bad address."""
 
 
 class MeasureError(AmosError):

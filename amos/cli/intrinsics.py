@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.intrinsics.memory import Memory
 
-#: Units of what a memory statement says.
+#: Units of the values of a memory statement.
 _UNITS = {"capacity": " bytes", "alignment": " bytes", "write_interval": " cycles"}
 
 app = typer.Typer(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from amos.explore.replay import Replay
     from amos.records import Measurement
 
-#: Seconds between two lines that say how far a command is, where the output is no terminal.
+#: Seconds between two progress lines where the output is no terminal.
 _PAUSE = 10.0
 
 

@@ -1,4 +1,4 @@
-"""``amos predict``: what the performance model says about mappings, without running them."""
+"""``amos predict``: the performance model's predictions for mappings, without running them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``amos records``: what earlier explorations measured."""
+"""``amos records``: measurements of earlier explorations."""
 
 from __future__ import annotations
 

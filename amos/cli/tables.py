@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 _GAP = "  "
 #: Lines of a row beyond which its last column goes below.
 _TALL = 3
-#: Columns of text where neither a terminal nor ``COLUMNS`` says how many there are.
+#: Columns of text where neither a terminal nor ``COLUMNS`` sets the width.
 _USUAL = 120
 
 

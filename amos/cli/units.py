@@ -1,4 +1,4 @@
-"""``amos compile --machine``: what a network takes on a unit, and its files."""
+"""``amos compile --machine``: the costs of a network on a unit, and its files."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from amos.plan.target import target_of
 
 _T = TypeVar("_T")
 RULE = "access"
-#: The model says up to two percent less than a whole count of calls times their rate.
+#: The model predicts up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1
 
 

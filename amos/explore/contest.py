@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def seconds(self) -> float:
-        """Of its best trial; infinite without one that ran."""
+        """Seconds of its best trial; infinite without one that ran."""
         return min((trial.seconds for trial in self.session.problem.trials), default=math.inf)
 
     @property

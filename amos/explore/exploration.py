@@ -180,7 +180,7 @@ class Exploration(Outcome):
 
     @property
     def bound_ratio(self) -> float | None:
-        """How many times the bound the best trial has; ``None`` without one."""
+        """The objective of the best trial over the bound; ``None`` without one."""
         return None if self.bound is None else value_of(self.best, self.objective) / self.bound
 
     @property

@@ -25,7 +25,7 @@ _IMPLEMENTATIONS = ("native", "generic")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search.
+    """Options of the search.
 
     Attributes:
         commute: also try the sources in other orders.
@@ -122,7 +122,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How to measure.
+    """Options of measurement.
 
     Attributes:
         executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler,

@@ -1,4 +1,4 @@
-"""One exploration: enumerate, search on the model, measure the promising."""
+"""One exploration: enumerate, search on the model, measure the most promising candidates."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class TaskState:
 
     @property
     def seconds(self) -> float:
-        """Of its fastest kernel; while none ran, of the one that is compiled untuned."""
+        """Seconds of its fastest kernel; before any ran, of the one that is compiled untuned."""
         return self.best[-1] if self.ran else self.predicted
 
 
@@ -168,7 +168,7 @@ def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
 
 #: Share of a task's mappings that is searched on, where that is less than all.
 RETAINED = {"dual": 0.2}
-#: Trials of a slice, where that is not a batch: what one kernel took may send the next trial
+#: Trials of a slice, where that is not a batch: the time of one kernel may send the next trial
 #: elsewhere, and a task that turns out to be near its bound has cost no more than that.
 TRIALS = {"bound": 1}
 #: Schedulers by name, each made for a number of slices.

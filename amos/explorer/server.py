@@ -97,7 +97,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds the page."""
+        """Address of the page for a browser."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 

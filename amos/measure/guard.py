@@ -62,7 +62,7 @@ class _Worker:
         self.replies, outward = os.pipe()
         guard = os.getpid()
         with warnings.catch_warnings():
-            # NumPy's idle threads; its library knows what to do about a fork.
+            # NumPy's idle threads; its library handles a fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:

@@ -310,7 +310,7 @@ def _serve() -> None:
     except EOFError:
         return
     if prepare is not None:
-        _answer(prepare, ())  # the calls that need it say what is wrong
+        _answer(prepare, ())  # the calls that need it report the error
     gc.freeze()  # modules stay, and looking through them takes longer than some calls
     send(outward, encode(None))
     while select.select([0], [], [], _IDLE_SECONDS)[0]:

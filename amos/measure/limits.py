@@ -69,7 +69,7 @@ def lacks_memory(report: BaseException | str) -> bool:
 
 
 class CoreLock:
-    """One lock for each core, held by this process until it ends or lets go.
+    """One lock for each core, held by this process until it ends or releases it.
 
     The locks are bytes of one file in the user's cache directory. The system
     takes them back when the process dies, however it dies. Where that file

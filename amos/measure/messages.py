@@ -1,4 +1,4 @@
-"""Requests to a process that may be lost, its replies, and how they travel.
+"""Requests to a process that may be lost, its replies, and their transport.
 
 Messages are length-prefixed pickles over pipes. Nothing is ever read from disk or from a
 network this way.
@@ -22,7 +22,7 @@ from amos.measure.reference import References
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-#: Function that loads what building a kernel of this CPU takes.
+#: Function that loads the modules for building a kernel of this CPU.
 LOADER = "amos.runtime.kernel.warm_up"
 #: The guard's word to a worker that waits for the cores.
 GO = "go"

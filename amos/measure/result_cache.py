@@ -37,7 +37,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "deap", "numpy", "ortools")
 #: Share of the limit that entries take after the oldest are removed, and the number of new entries
 #: of a process from one scan of the folder to the next.
 _PRUNED_SHARE, _STORES_BETWEEN_SCANS = 0.75, 256
-#: Factor by which a rate of this machine may differ from what it was when an entry was written.
+#: Factor by which a rate of this machine may differ from that at the writing of an entry.
 _TOLERANCE = 1.1
 #: Bytes of the digest ahead of each entry.
 _DIGEST_BYTES = 32

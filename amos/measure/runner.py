@@ -136,7 +136,7 @@ class Runner(Closing):
         folder = tempfile.TemporaryDirectory(prefix="amos-", ignore_cleanup_errors=True)
         self._folder = self._resources.enter_context(folder)
         environment = dict(os.environ)
-        # Threads that the system moves from one core to another would blur what is measured.
+        # Threads that the system moves from one core to another would blur measurements.
         environment.setdefault("TVM_BIND_THREADS", "1")
         try:
             self._process = subprocess.Popen(

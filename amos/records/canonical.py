@@ -215,7 +215,7 @@ def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
         whole: also empty fields that earlier versions lacked.
     """
     values = asdict(replace(machine, peaks={}))
-    # As machines were described before any had one.
+    # Descriptions of machines before these fields existed.
     for described, names in ((values, _LATER), *((x, _LATER_LEVEL) for x in values["levels"])):
         for name in names:
             if described[name] in (None, "") and (not whole or name in ("stream", "opencl")):

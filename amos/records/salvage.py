@@ -98,7 +98,7 @@ def _read_records(path: Path) -> dict[int, Record]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    # Otherwise SQLite refuses a file that is shorter than its header says.
+    # Otherwise SQLite refuses a file that is shorter than its header claims.
     database.execute("PRAGMA writable_schema=ON")
     return database
 

@@ -267,7 +267,7 @@ class Records(Closing):
         except (OverflowError, UnicodeEncodeError) as error:
             raise self._error(f"a value cannot be kept: {error}") from error
         except UnicodeDecodeError as error:
-            # SQLite quotes what it cannot read, and Python cannot read that either.
+            # SQLite quotes text that it cannot read, and Python cannot read that either.
             raise self._error(f"malformed text: {error.reason}{self._hint()}") from error
         except sqlite3.Error as error:
             # Text that is no UTF-8 is found by Python, which gives no code.

@@ -32,7 +32,7 @@ class AcceleratorRow:
 
     Attributes:
         unit: ``AXPY``, ``GEMV`` or ``CONV``.
-        definition: what is natural about it, in words.
+        definition: its reason, in words.
         intrinsic: the unit's statement.
         operator: the operator's statement.
         paper: the paper's number.
@@ -69,7 +69,7 @@ _VECTOR = "Dst[i1] += Src1[r1] * Src2[i1, r1]"
 _CONV = "Dst[i1, i2, i3] += Src1[r1, i2, i3] * Src2[i1, r1]"
 _BATCHED = "Dst[i1, i2, i3, i4] += Src1[i1, r1, i3, i4] * Src2[i2, r1]"
 
-#: Of each unit: its statement, the operator's, and what is natural about the definition.
+#: For each unit: its statement, the operator's, and the reason for the definition.
 _DEFINITIONS = {
     "AXPY": (
         (_AXPY, _FULL, "vector of image times scalar weight"),

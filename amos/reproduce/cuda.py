@@ -192,7 +192,7 @@ def _choose_plan(op: Operator, unit: str, arch: str) -> GpuPlan:
     import amos
 
     machine = ARCHITECTURES[arch]
-    # Processes share the terminal; the rows say how far they are.
+    # Processes share the terminal; the rows show their progress.
     best = amos.explore(op, unit, machine=machine, trials=_TRIALS, seed=0, progress=False).best
     space = ScheduleSpace(best.mapping, machines.get(machine))
     values = best.schedule.as_dict()

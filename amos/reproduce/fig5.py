@@ -55,7 +55,7 @@ PAPER = {"pairwise": 0.8569, "recall40": 0.914}
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How one layer, or several together, were ranked.
+    """The accuracy of the ranking of one layer, or of several together.
 
     Attributes:
         layer: the layer; ``"overall"`` for the mean over several.

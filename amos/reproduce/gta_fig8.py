@@ -57,7 +57,7 @@ class Fig8Row:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Of the measurements until 5 and until 1 %."""
+        """Median measurements until 5 and until 1 %."""
         return float(np.median(self.within5)), float(np.median(self.within1))
 
 

@@ -34,7 +34,7 @@ _BATCH = 8
 #: "Reached" means a run time of at most the best known one divided by this.
 _SHARE = 0.95
 
-#: Of the pictures, and the space around the curves.
+#: Size of the pictures, and the margin of the curves.
 _WIDTH, _HEIGHT, _EDGE = 640, 360, 48
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#7f7f7f", "#ff7f0e", "#9467bd", "#8c564b", "#17becf")
 

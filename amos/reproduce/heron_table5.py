@@ -8,7 +8,7 @@ from amos import machines, operators
 from amos.mapping import enumerate_mappings
 from amos.schedule import ScheduleSpace
 
-#: Of each of the paper's operators: ours, and the paper's variables and constraints.
+#: For each of the paper's operators: ours, and the paper's variables and constraints.
 _OPERATORS = {
     "GEMM": ("gemm", (173, 372)),
     "BMM": ("bmm", (236, 529)),

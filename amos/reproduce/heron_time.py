@@ -88,7 +88,7 @@ _LAYOUTS = {"Conv1D": "NHC", "Conv2D": "NHWC", "Conv3D": "NDHWC"}
 
 @dataclass(frozen=True)
 class SearchTime:
-    """Wall seconds of one search, by what they went to.
+    """Wall seconds of one search, by activity.
 
     Attributes:
         trials: candidates that were measured.
@@ -108,7 +108,7 @@ class SearchTime:
 
     @property
     def seconds(self) -> float:
-        """Of the whole search."""
+        """Seconds of the whole search."""
         return self.search + self.learning + self.measurement
 
     @property

@@ -321,7 +321,7 @@ def _keeps_order(choices: Sequence[str]) -> bool:
 
 def _fuses(path: LoopPath, assignment: Mapping[str, str]) -> bool:
     """Return whether fused loops are perfectly nested (rule 8), and reductions sequential."""
-    runs = ""  # what the loop before this one runs as, where it surrounds this one perfectly
+    runs = ""  # choice of the enclosing loop, if this one is perfectly nested in it
     for outer, loop in zip((None, *path.loops), path.loops, strict=False):
         perfect = outer is not None and outer.perfectly_nested is loop
         own = assignment[loop.name]

@@ -51,7 +51,7 @@ class Published:
 
 @dataclass(frozen=True)
 class PublishedLayer:
-    """How our model and the published times agree on one layer.
+    """Agreement of our model with the published times on one layer.
 
     Attributes:
         layer: channels, size, kernel and stride.

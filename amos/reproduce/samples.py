@@ -137,7 +137,7 @@ class LayerSamples:
 
 @dataclass(frozen=True, eq=False)
 class _Evaluated:
-    """Of each sample by a model: all seconds, and those of its calls alone."""
+    """For each sample, by a model: all seconds, and those of its calls alone."""
 
     seconds: np.ndarray
     compute: np.ndarray

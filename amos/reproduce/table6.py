@@ -63,7 +63,7 @@ _FORMS = (
     ("SCN", "out[i,n] += triangle[i,k] * data[k,n]", "scan of columns, triangle first"),
     ("SCN", "out[i] += data[k] * triangle[k,i]", "one segment: nothing can fill i1"),
 )
-#: The same of forms that are other operators than those that are counted, to our reading.
+#: The same for forms that, in our reading, are other operators than the counted ones.
 _DEVIATING = (
     (
         "C2D",
@@ -108,7 +108,7 @@ _DEVIATING = (
     ),
 )
 
-#: How the library writes what the paper does not define.
+#: The library's forms of operators that the paper does not define.
 _DEFINITIONS = {
     "GMV": "matrix times vector; nothing can fill i2",
     "T2D": "over the zero-inserted image, kernel read backwards: r and s match nothing",

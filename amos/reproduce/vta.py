@@ -1,4 +1,4 @@
-"""ResNet-18 on VTA: the best of a search beside a plain schedule, and what bounds it."""
+"""ResNet-18 on VTA: the best of a search beside a plain schedule, and its bounds."""
 
 from __future__ import annotations
 

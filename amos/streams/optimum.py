@@ -144,7 +144,7 @@ class _Branch:
 
     @property
     def chunk(self) -> int:
-        """How many tilings are scored together."""
+        """Number of tilings that are scored together."""
         most = len(self._orders[0]) * len(self._orders[1]) * len(self._buffers)
         return max(1, _ROWS // most)
 

@@ -55,7 +55,7 @@ class Streams(Target):
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """Those of tiles in buffers."""
+        """Rules of tiles in buffers."""
         return STREAM_RULES
 
     def plan(self, mapping: LoopMapping, schedule: Schedule, machine: Machine | None) -> StreamPlan:

@@ -114,7 +114,7 @@ class Tilings:
 
     @cached_property
     def constant_joules(self) -> float:
-        """Joules of products and of what calls read and write, whatever the schedule is."""
+        """Joules of products and of the accesses of calls, in any schedule."""
         tiles = StreamTiles(self.structure, self._smallest)
         nothing = [np.zeros(1) for _ in self.operands]
         rows = count_accesses(tiles, self.machine, nothing)
@@ -171,7 +171,7 @@ class Tilings:
 
     @cached_property
     def fits(self) -> np.ndarray:
-        """Which tilings fit with one buffer for each operand."""
+        """Whether each tiling fits with one buffer for each operand."""
         overfull: np.ndarray = np.any(list(self.tiles.find_overfull(self.machine).values()), axis=0)
         return ~overfull
 

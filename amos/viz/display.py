@@ -9,7 +9,7 @@ from amos.viz import assignments, chains, pages, results
 from amos.viz.blocks import Block, Code, Heading
 from amos.viz.palette import BAD, INK, MARK
 
-#: By name of the class, so that showing an operator does not load a search.
+#: Keyed by the name of the class, so that showing an operator does not load a search.
 _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Candidate": results.candidate,
     "Chain": chains.chain,

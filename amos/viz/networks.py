@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Bar:
-    """A row of a report: seconds are of all occurrences, ``bound`` is what they are due to."""
+    """A row of a report: ``seconds`` of all occurrences, and their ``bound``."""
 
     name: str
     seconds: float

@@ -1,4 +1,4 @@
-"""Sliders over what a sweep computed: one for each path, and the points under their values."""
+"""Sliders over the points of a sweep: one for each path, and the points at their values."""
 
 from __future__ import annotations
 

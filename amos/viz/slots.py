@@ -1,4 +1,4 @@
-"""Which element of a tensor sits in which slot of a fragment (AMOS, Figure 3)."""
+"""Elements of tensors in the slots of fragments (AMOS, Figure 3)."""
 
 from __future__ import annotations
 

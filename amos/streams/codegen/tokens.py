@@ -1,4 +1,4 @@
-"""Tokens: instructions of neighbouring queues wait for each other where data says so."""
+"""Tokens: instructions of neighbouring queues wait for each other where data requires it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from amos.streams.codegen.instructions import QUEUES, Buffer, Instruction
 
-#: How queues call each other, by the distance between them.
+#: Names of neighbouring queues, by the distance to them.
 _CALLED = {-1: "prev", 1: "next"}
 
 

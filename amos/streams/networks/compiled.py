@@ -237,7 +237,7 @@ class UnitNetwork(CallableNetwork):
 
     @property
     def seconds(self) -> float:
-        """The same by the machine's clock."""
+        """Seconds of all layers by the machine's clock."""
         return self.cycles / self.machine.clock
 
     @property

@@ -136,7 +136,7 @@ class HostStage:
         values.update(zip(names, results, strict=True))
 
 
-#: One after the other they compute a network.
+#: In sequence they compute a network.
 Stage = UnitStage | HostStage
 
 
