@@ -91,7 +91,7 @@ def _variants(problem: Problem, candidate: Candidate) -> Iterator[Candidate]:
     for name, allowed in space.csp.allowed.items():
         for position in (positions[name] - 1, positions[name] + 1):
             moved = positions | {name: position}
-            if position in allowed and space.csp.possible({n: (at,) for n, at in moved.items()}):
+            if position in allowed and space.csp.is_possible({n: (at,) for n, at in moved.items()}):
                 yield Candidate(candidate.mapping, space.schedule(moved))
 
 

@@ -95,7 +95,7 @@ def _vary(problem: Problem, candidate: Candidate) -> Iterator[Candidate]:
         near = slice(max(0, here - _NEAR), here + _NEAR + 1)
         for position in allowed if len(allowed) <= _FEW else allowed[near]:
             moved = positions | {name: position}
-            if position != positions[name] and space.csp.possible(
+            if position != positions[name] and space.csp.is_possible(
                 {name: (at,) for name, at in moved.items()}
             ):
                 yield Candidate(candidate.mapping, space.schedule(moved))

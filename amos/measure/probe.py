@@ -112,7 +112,7 @@ class Probe:
             kind = self.implementation or implementation(unit, cpu().features)
             rates = best.peaks[unit.name] = probe.probe_rates(unit, kind, self.cores)
             for _ in range(_AGAIN):
-                if probe.reachable(unit, kind, rates, clock):
+                if probe.is_reachable(unit, kind, rates, clock):
                     break
                 # Neighbours can make a clock look slow, and never fast.
                 clock = max(clock, probe.probe_clock())

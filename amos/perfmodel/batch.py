@@ -85,13 +85,13 @@ def predict_cores(
     shared: dict[int, CoreNest] = {}
     if refined:
         factor = register_pressure(machine, nest) * share_of_steps(steps) if machine.cached else 1.0
-        terms = _busy(machine, nest, cores, factor)
+        terms = _predict_calls(machine, nest, cores, factor)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
     result = BatchPrediction.empty(len(batch), machine.levels)
     result.compute[:] = np.max(terms, axis=0)
-    most, room = _most(structure.operands, line), USABLE_SHARE if cpu else 1.0
+    most, room = _most_bytes(structure.operands, line), USABLE_SHARE if cpu else 1.0
     for number, level in enumerate(machine.levels):
         if number and most <= room * machine.levels[number - 1].capacity:
             continue  # Nothing crosses it: everything fits the inner level under any schedule.
@@ -101,7 +101,9 @@ def predict_cores(
         if view is None:
             view = CoreNest(steps, groups if units > 1 else None, line)
             shared[units] = view
-        _level(result, view, machine, number, level, groups, cores, structure.operands, refined)
+        _predict_level(
+            result, view, machine, number, level, groups, cores, structure.operands, refined
+        )
         read, write = result.read[level.name], result.write[level.name]
         # Reads and writes share the buffers of a cache.
         terms += [read + write] if cpu else [read, write]
@@ -178,7 +180,7 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
     return needs
 
 
-def _busy(
+def _predict_calls(
     machine: Machine, nest: CoreNest, cores: np.ndarray, factor: np.ndarray | float
 ) -> list[np.ndarray]:
     """Predict the seconds in which the busiest core starts calls, and in which calls stall.
@@ -240,7 +242,7 @@ def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> 
     read = np.sum(moved[:-1], axis=0) / near.rate(groups, alone, write=False)
     write = moved[-1] / near.rate(groups, alone, write=True)
     bound = smooth_maximum(
-        [*_busy(machine, nest, cores, live), read + write], machine.costs.overlap
+        [*_predict_calls(machine, nest, cores, live), read + write], machine.costs.overlap
     )
     seconds = bound + machine.launch * (steps.blocks.ranges > 1)
     for need, capacity in demands(machine, nest).values():
@@ -269,7 +271,7 @@ def share_of_steps(steps: LoopNestBatch) -> np.ndarray:
     return share
 
 
-def _most(operands: tuple[Operand, ...], line: int) -> float:
+def _most_bytes(operands: tuple[Operand, ...], line: int) -> float:
     """Return the bytes of all operands if each piece of them has a line of its own."""
     return sum(
         op.size * prod(dim.extent for dim in op.dims) * max(1.0, line / op.fragment)
@@ -277,7 +279,7 @@ def _most(operands: tuple[Operand, ...], line: int) -> float:
     )
 
 
-def _level(
+def _predict_level(
     result: BatchPrediction,
     nest: CoreNest,
     machine: Machine,

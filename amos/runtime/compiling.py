@@ -6,7 +6,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduling import last_line
-from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline
+from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_cpu_pipeline
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import has_dependent_conditions, has_names
 from amos.codegen.tir.target import host_target, vectorizes_loops
@@ -66,7 +66,7 @@ def compile_function(
     import tvm
 
     target = host_target(loops=vectorizes_loops(module, kind))
-    passes = pipeline(larger=larger)
+    passes = register_cpu_pipeline(larger=larger)
     config = {
         **({} if checked else UNCHECKED),
         "tirx.disable_cse_tir": views or has_names(module),

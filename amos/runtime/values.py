@@ -192,7 +192,7 @@ def _sample_expected(
         allowed = allowed.sum(axis=1) + 1e-6 * np.abs(total).sum(axis=1)
         total = total.sum(axis=1)
     else:
-        total = _as(total.sum(axis=1), "int32").astype(np.float64)
+        total = _convert(total.sum(axis=1), "int32").astype(np.float64)
         allowed = allowed.sum(axis=1)
     if "last" in operator:
         total, allowed = _finish(operator["last"], values, at, total, allowed)
@@ -295,12 +295,12 @@ def _finish(
 def _widen(sums: np.ndarray, kind: str) -> np.ndarray:
     """Convert sums of a type to the input of an epilogue."""
     if kind == "int32":
-        return _as(sums, kind)
+        return _convert(sums, kind)
     with np.errstate(over="ignore"):
-        return _as(sums.astype(_BITS[kind]), "float32")
+        return _convert(sums.astype(_BITS[kind]), "float32")
 
 
-def _as(value: np.ndarray, kind: str) -> np.ndarray:
+def _convert(value: np.ndarray, kind: str) -> np.ndarray:
     """Convert to ``int32``, which wraps around, or to ``float32``."""
     if kind == "float32":
         return np.asarray(value, np.float32)
@@ -317,23 +317,23 @@ def _value(
     """Evaluate a node of an epilogue, whose arguments are converted to its kind."""
     name, kind = node["name"], node["kind"]
     if name == "number":
-        return _as(np.asarray(node["value"]), kind)
+        return _convert(np.asarray(node["value"]), kind)
     if name == "read":
         place, live = _flat(node["load"], at)
-        return _as(values[node["load"]["tensor"]].reshape(-1)[np.where(live, place, 0)], kind)
+        return _convert(values[node["load"]["tensor"]].reshape(-1)[np.where(live, place, 0)], kind)
     if "arguments" not in node:
         return variables[name]
-    below = [_as(_value(each, variables, values, at), kind) for each in node["arguments"]]
+    below = [_convert(_value(each, variables, values, at), kind) for each in node["arguments"]]
     if "body" in node:
         return _value(node["body"], dict(zip(node["parameters"], below, strict=True)), values, at)
     if name in _CASTS:
         rounded = _cast_result(below[0], _CASTS[name])
-        return _as(rounded, "float32" if "float" in _CASTS[name] else "int32")
+        return _convert(rounded, "float32" if "float" in _CASTS[name] else "int32")
     if kind == "int32" and name in ("add", "subtract", "multiply"):
-        return _as(_OPERATIONS[name](*(each.astype(np.int64) for each in below)), kind)
+        return _convert(_OPERATIONS[name](*(each.astype(np.int64) for each in below)), kind)
     if name == "round" and kind == "int32":
         return below[0]
-    return _as(_OPERATIONS[name](*below), kind)
+    return _convert(_OPERATIONS[name](*below), kind)
 
 
 def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

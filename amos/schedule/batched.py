@@ -31,7 +31,7 @@ def descend_many(
     Raises:
         ScheduleError: values of the problem are too large for arrays.
     """
-    if not all(csp.allowed.values()) or not csp.possible(csp.allowed):
+    if not all(csp.allowed.values()) or not csp.is_possible(csp.allowed):
         return []
     low, high = csp.bounds(csp.allowed)
     if max(map(abs, (*low, *high)), default=0) >= _LARGEST:
@@ -143,7 +143,7 @@ class _Columns:
             self.high[target] = rows(self.upper, everything)[at, own]
 
     def hold(self, test: str, a: int, b: object) -> NDArray[np.bool_]:
-        """Return whether a limit can still be met, as :meth:`CSP.possible` judges it."""
+        """Return whether a limit can still be met, as :meth:`CSP.is_possible` judges it."""
         low, high = self.lower(a), self.upper(a)
         if isinstance(b, frozenset):
             values = np.array(sorted(b), np.int64)[:, None]

@@ -158,7 +158,7 @@ class CSP:
                 ]
         return conflicts
 
-    def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
+    def is_possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
         """Return whether :meth:`find_violated` is empty, for positions that are :attr:`allowed`."""
         return _all_hold(self._program.limits, *self.bounds(positions, checks_only=True))
 
@@ -213,7 +213,7 @@ def _narrow(
 class Decisions:
     """Tunables decided one after the other, with the bounds that this leaves.
 
-    As :meth:`CSP.possible` after every decision, but only what depends on the last one is
+    As :meth:`CSP.is_possible` after every decision, but only what depends on the last one is
     looked at again.
 
     Attributes:

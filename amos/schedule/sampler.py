@@ -84,13 +84,13 @@ def enumerate_assignments(csp: CSP, most: int) -> list[dict[str, int]] | None:
             if looked > most:
                 return False
             allowed_now[names[depth]] = (position,)
-            if csp.possible(allowed_now) and not walk(depth + 1, allowed_now):
+            if csp.is_possible(allowed_now) and not walk(depth + 1, allowed_now):
                 return False
         allowed_now[names[depth]] = allowed[names[depth]]
         return True
 
     if not names:
-        return [{}] if csp.possible(allowed) else []
+        return [{}] if csp.is_possible(allowed) else []
     if prod(map(len, allowed.values())) > 1000 * most:
         return None
     return assignments if walk(0, dict(allowed)) else None

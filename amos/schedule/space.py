@@ -116,7 +116,7 @@ class ScheduleSpace(Shown):
         amounts = dict(zip(self.csp.names, self.csp.bounds(whole)[0], strict=False))
         return tuple(_words(constraint, amounts) for constraint in broken)
 
-    def feasible(self, schedule: Schedule) -> bool:
+    def is_feasible(self, schedule: Schedule) -> bool:
         """Return whether :meth:`violations` is empty, without describing them."""
         values = schedule.as_dict()
         if not values.keys() <= self.variables.keys():
@@ -194,7 +194,7 @@ class ScheduleSpace(Shown):
             for _ in range(int(rng.integers(1, 3))):
                 name = names[int(rng.integers(len(names)))]
                 varied[name] = allowed[name][int(rng.integers(len(allowed[name])))]
-            if csp.possible({n: (at,) for n, at in varied.items()}):
+            if csp.is_possible({n: (at,) for n, at in varied.items()}):
                 return varied
         return dict(positions)
 
@@ -281,7 +281,7 @@ def spaces_of(
     if not having:
         raise ScheduleError(f"no mapping has all of the variables {', '.join(sorted(names))}")
     fixed_spaces = {key: space.fix(constraints) for key, space in having.items()}
-    feasible = {key: space for key, space in fixed_spaces.items() if _possible(space.csp)}
+    feasible = {key: space for key, space in fixed_spaces.items() if _is_possible(space.csp)}
     if not feasible:
         first = next(iter(fixed_spaces))
         for constraint in constraints:
@@ -309,7 +309,7 @@ def _keep_feasible(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]
     Raises:
         ScheduleError: there is none.
     """
-    feasible = {key: space for key, space in spaces.items() if _possible(space.csp)}
+    feasible = {key: space for key, space in spaces.items() if _is_possible(space.csp)}
     if spaces and not feasible:
         name, space = next(iter(spaces.items()))
         raise ScheduleError(
@@ -318,9 +318,9 @@ def _keep_feasible(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]
     return feasible
 
 
-def _possible(csp: CSP) -> bool:
+def _is_possible(csp: CSP) -> bool:
     allowed = csp.allowed
-    settled = all(allowed.values()) and csp.possible(allowed)
+    settled = all(allowed.values()) and csp.is_possible(allowed)
     return settled and bool(solver.sample(csp, 1, np.random.default_rng(0)))
 
 

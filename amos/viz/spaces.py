@@ -161,7 +161,7 @@ def _microseconds(
         for r, low in enumerate(rows)
         for c, across in enumerate(columns)
     }
-    feasible = {place: schedule for place, schedule in drawn.items() if space.feasible(schedule)}
+    feasible = {place: schedule for place, schedule in drawn.items() if space.is_feasible(schedule)}
     seconds = np.full((len(rows), len(columns)), np.inf)
     if feasible:
         structure = Structure(space.mapping)

@@ -77,7 +77,7 @@ def test_repair_takes_what_is_nearest_and_leaves_what_fits() -> None:
         individual[0] = 1e9
         individual[1] = None
         individual.repair(rng)
-        assert individual.space.feasible(individual.candidate.schedule)
+        assert individual.space.is_feasible(individual.candidate.schedule)
         assert all(type(at) is int for at in individual)
 
 
@@ -90,7 +90,7 @@ def test_a_move_keeps_the_values_that_both_mappings_have() -> None:
             assert domain[int(at)] == values[name]
     individual.repair(np.random.default_rng(0))
     assert individual.candidate.mapping == PROBLEM.mappings[1]
-    assert space.feasible(individual.candidate.schedule)
+    assert space.is_feasible(individual.candidate.schedule)
 
 
 def test_survivors_are_the_best_with_few_of_each_niche() -> None:
@@ -120,7 +120,7 @@ def test_children_are_feasible_whatever_the_parents() -> None:
             child = registered.mate(registered.clone(first), registered.clone(second))[0]
             assert child.candidate.mapping == first.candidate.mapping
             (child,) = registered.mutate(child)
-            assert child.space.feasible(child.candidate.schedule)
+            assert child.space.is_feasible(child.candidate.schedule)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_operators_may_be_exchanged(toolbox: dict[str, Any]) -> None:
     assert [x.candidate.key for x in first.trials] == [x.candidate.key for x in second.trials]
     pd.testing.assert_frame_equal(first.logbook, second.logbook)
     for trial in first.trials:
-        assert PROBLEM.space(trial.mapping).feasible(trial.schedule)
+        assert PROBLEM.space(trial.mapping).is_feasible(trial.schedule)
 
 
 def test_an_exchanged_operator_is_called() -> None:

@@ -42,12 +42,12 @@ def compile_loops(functions: Mapping[str, Any]) -> Any:
     """Compile scheduled functions into this process."""
     import tvm
 
-    from amos.codegen.tir.memory import pipeline_with
+    from amos.codegen.tir.memory import register_pipeline
     from amos.codegen.tir.rounding import fence_products, round_in_vectors
     from amos.codegen.tir.target import host_target
 
     round_in_vectors()
-    pipeline = pipeline_with("amos_engine", fence_products)
+    pipeline = register_pipeline("amos_engine", fence_products)
     return tvm.tirx.build(tvm.IRModule(functions), target=host_target(), pipeline=pipeline)
 
 

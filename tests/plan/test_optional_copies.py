@@ -105,7 +105,7 @@ def test_how_to_copy_is_not_decided_where_nothing_is_copied() -> None:
     assert not any({"vector", "copy"} & values.keys() for values in in_place)
     fixed = Problem([space.mapping], XEON, fixes=[("vector", 16)]).space(space.mapping)
     for schedule in fixed.draw(20, np.random.default_rng(0)):
-        assert fixed.feasible(schedule)
+        assert fixed.is_feasible(schedule)
 
 
 @pytest.mark.parametrize("maker", FITTED)

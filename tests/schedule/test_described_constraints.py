@@ -64,8 +64,8 @@ def test_the_write_cycle() -> None:
     with pytest.raises(ScheduleError, match="written again after 2 calls, but 3 must pass"):
         space.check(schedule)
     free = _changed(VTA, write_interval=0)
-    assert free.feasible(schedule)
-    assert not _changed(VTA, write_interval=4).feasible(
+    assert free.is_feasible(schedule)
+    assert not _changed(VTA, write_interval=4).is_feasible(
         Schedule.of(schedule.as_dict() | {"tile.i2.tile": 3})
     )
 

@@ -117,8 +117,8 @@ def test_propagation_and_the_solver_agree(space: ScheduleSpace, seed: int) -> No
     for _ in range(3):
         values = {n: d[int(rng.integers(len(d)))] for n, d in space.variables.items()}
         schedule = space.schedule(space.csp.positions(values))
-        assert space.feasible(schedule) == (space.violations(schedule) == ())
-        assert space.feasible(schedule) == (solver.solve(space.csp, values) is not None)
+        assert space.is_feasible(schedule) == (space.violations(schedule) == ())
+        assert space.is_feasible(schedule) == (solver.solve(space.csp, values) is not None)
     drawn = descend(space.csp, rng)
     assert drawn is not None
     assignment = {name: domain[drawn[name]] for name, domain in space.variables.items()}
@@ -145,7 +145,7 @@ def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> No
         exact, _ = space.csp.bounds({n: (at,) for n, at in whole.items()})
         numbered = zip(space.csp.names, low, exact, high, strict=False)
         assert all(a <= b <= c for n, a, b, c in numbered if n not in ("kept", "held", "fragments"))
-        assert space.csp.possible(domains)
+        assert space.csp.is_possible(domains)
 
 
 def _smallest(csp: CSP) -> int:

@@ -94,7 +94,7 @@ def test_divisors_only() -> None:
         space, rng = ScheduleSpace(mapping, tiling="divisors"), np.random.default_rng(0)
         for schedule in space.draw(20, rng):
             assert not plan_of(mapping, schedule).padded
-            assert ScheduleSpace(mapping).feasible(schedule)
+            assert ScheduleSpace(mapping).is_feasible(schedule)
 
 
 def _gemm(size: int) -> ScheduleSpace:

@@ -51,7 +51,7 @@ def test_it_is_the_best_of_all_candidates(name: str) -> None:
     assert certificate.value == pytest.approx(values.min(), rel=1e-12)
     assert problem.scores(optimum.candidates)[0] == pytest.approx(values.min(), rel=1e-12)
     spaces = problem.spaces
-    assert all(spaces[c.mapping.name].feasible(c.schedule) for c in optimum.candidates)
+    assert all(spaces[c.mapping.name].is_feasible(c.schedule) for c in optimum.candidates)
 
 
 @pytest.mark.parametrize(("layer", "dtype", "unit"), LARGE)

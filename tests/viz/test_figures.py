@@ -139,7 +139,7 @@ def test_landscape_is_the_model_where_schedules_are_feasible() -> None:
     for _ in range(20):
         r, c = int(rng.integers(len(rows))), int(rng.integers(len(columns)))
         schedule = type(base).of(base.as_dict() | {x: columns[c], y: rows[r]})
-        if space.feasible(schedule):
+        if space.is_feasible(schedule):
             assert z[r, c] == predict(mapping, A100, schedule).seconds * 1e6
         else:
             assert np.isinf(z[r, c])

@@ -86,7 +86,7 @@ class CExpressions:
     def _value(self, node: Any) -> str:
         kind = type(node).__name__
         if kind in _INFIX:
-            if split(type_of(node))[0] == "bool" and self._vector(node.a):
+            if split(type_of(node))[0] == "bool" and self._is_vector(node.a):
                 raise ByLanes
             return f"({self._value(node.a)} {_INFIX[kind]} {self._value(node.b)})"
         method: Callable[[Any], str] | None = getattr(self, f"_of_{kind}", None)
@@ -140,7 +140,7 @@ class CExpressions:
             return self._operation("nearest", type_of(inner), argument)
         if split(kind)[0] == "int32" and is_wide_sum(inner):
             return self._wrap(_INFIX[type(inner).__name__], low_bits(inner.a), low_bits(inner.b))
-        if not self._vector(node):
+        if not self._is_vector(node):
             return f"({c_type(split(kind)[0])}){self._value(inner)}"
         self._note(kind)
         self._note(type_of(node.value))
@@ -148,7 +148,7 @@ class CExpressions:
 
     def _wrap(self, sign: str, lhs: Any, rhs: Any) -> str:
         """Write a sum or product of integers modulo 2^32, as C of unsigned words."""
-        kind = f"int32x{split(type_of(lhs))[1]}" if self._vector(lhs) else "int32"
+        kind = f"int32x{split(type_of(lhs))[1]}" if self._is_vector(lhs) else "int32"
         self.types |= {kind, f"u{kind}"}
         word = f"({c_type(f'u{kind}')})"
         return f"({c_type(kind)})({word}{self._value(lhs)} {sign} {word}{self._value(rhs)})"
@@ -176,7 +176,7 @@ class CExpressions:
         return self._choice(node.condition, node.true_value, node.false_value)
 
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
-        if not self._vector(condition):
+        if not self._is_vector(condition):
             return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
         # A comparison of lanes as wide as what is chosen is a mask in GNU C.
         kind, compared = type_of(yes), type(condition).__name__
@@ -227,7 +227,7 @@ class CExpressions:
     def _of_TensorLoad(self, node: Any) -> str:
         (index,) = node.indices
         whole = split(self._buffers[node.source].dtype)[1] > 1
-        if self._vector(index) and not whole:
+        if self._is_vector(index) and not whole:
             self._note(type_of(node))
             return f"load_{c_type(type_of(node))}({self._address(node.source, index)})"
         text = self._element(node.source, index)
@@ -336,7 +336,7 @@ class CExpressions:
 
     # Names and places.
 
-    def _vector(self, node: Any) -> bool:
+    def _is_vector(self, node: Any) -> bool:
         return self._lane is None and split(type_of(node))[1] > 1
 
     def _element(self, buffer: Any, index: Any) -> str:
@@ -352,7 +352,7 @@ class CExpressions:
             if not _is_one(index.stride):
                 raise ByLanes
             index = index.base
-        elif self._vector(index):
+        elif self._is_vector(index):
             raise ByLanes
         return f"{place.name} + {bare(self._value(index))}"
 

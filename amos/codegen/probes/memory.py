@@ -71,7 +71,7 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
     Raises:
         MeasureError: a rate is one of them; the program was not what ran.
     """
-    if reachable(intrinsic, kind, rates, clock):
+    if is_reachable(intrinsic, kind, rates, clock):
         return
     least, name = least_interval(intrinsic, kind, clock), min(rates, key=lambda x: rates[x])
     raise MeasureError(
@@ -80,7 +80,7 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
     )
 
 
-def reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> bool:
+def is_reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> bool:
     """Return whether a core could have these rates; arguments as of :func:`check_rates`."""
     return min(rates.values()) >= least_interval(intrinsic, kind, clock)
 

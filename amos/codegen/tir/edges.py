@@ -72,7 +72,7 @@ def _part_tile(tile: Any, edges: Sequence[_Edge]) -> Any:
     from tvm import tirx
 
     if not edges:
-        return _with_own_variables(tile)
+        return _renew_variables(tile)
     edge, *inner = edges
     plan, cut = edge.plan, None
     if plan.cut:
@@ -102,7 +102,7 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
     return tvm_ffi.structural_mutate(stmt, [(s_tir.SBlockRealize, block), (tirx.For, loop)])
 
 
-def _with_own_variables(tile: Any) -> Any:
+def _renew_variables(tile: Any) -> Any:
     """Return a copy of a register tile with variables of its own."""
     import tvm_ffi
     from tvm import tirx

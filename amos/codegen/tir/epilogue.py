@@ -148,7 +148,7 @@ class _InTVM:
         if isinstance(value, tirx.Var):
             return value
         # TVM refuses a name of integers whose range differs in a copy of a loop.
-        value = _opaque(value, kind) if kind == "int32" else value
+        value = _hide(value, kind) if kind == "int32" else value
         value = mark_settled(value) if settle else value
         name = tirx.Var(f"x{len(self._names)}", kind)
         self._names.append((name, value))
@@ -178,7 +178,7 @@ class _InTVM:
         if kind == "int32" and value == 0:
             # TVM takes an integer zero that is reinterpreted for a pointer.
             return tirx.reinterpret(kind, tirx.const(0.0, "float32"))
-        return _opaque(tirx.const(value, kind), kind)
+        return _hide(tirx.const(value, kind), kind)
 
     def read(self, load: BufferLoad, kind: str) -> Any:
         where = [
@@ -225,11 +225,11 @@ class _InTVM:
             return self._add(lhs, rhs)
         if name == "subtract":
             # TVM would simplify a difference of equal terms to zero, and drop their reads.
-            return self._round_product(lhs) - _opaque(self._round_product(rhs), kind)
+            return self._round_product(lhs) - _hide(self._round_product(rhs), kind)
         if name == "divide":
             # TVM may take a quotient for zero where nothing is read, and refuse to divide by it.
             quotient = isinstance(self._meaning(rhs), tirx.Div)
-            return tirx.div(lhs, _opaque(rhs, kind) if quotient else rhs)
+            return tirx.div(lhs, _hide(rhs, kind) if quotient else rhs)
         return lhs * rhs
 
     def _add(self, lhs: Any, rhs: Any) -> Any:
@@ -253,7 +253,7 @@ class _InTVM:
             largest = _largest(name, a, b)
         kind = "int32" if largest < 2**31 else "int64"
         first, second = (each.value.astype(kind) for each in (a, b))
-        second = _opaque(second, kind) if name == "subtract" else second
+        second = _hide(second, kind) if name == "subtract" else second
         return _Exact(_SUMS[name](first, second), largest)
 
 
@@ -261,7 +261,7 @@ def _largest(name: str, a: _Exact, b: _Exact) -> int:
     return a.largest * b.largest if name == "multiply" else a.largest + b.largest
 
 
-def _opaque(value: Any, kind: str) -> Any:
+def _hide(value: Any, kind: str) -> Any:
     """Hide a value from TVM's simplifier."""
     from tvm import tirx
 

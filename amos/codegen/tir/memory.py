@@ -39,7 +39,7 @@ UNCHECKED = {"tirx.disable_assert": True}
 
 
 @cache
-def pipeline(larger: bool = False) -> str:
+def register_cpu_pipeline(larger: bool = False) -> str:
     """Register TVM's pipeline with small buffers on the stack; return its name.
 
     Args:
@@ -47,13 +47,13 @@ def pipeline(larger: bool = False) -> str:
             may overlap, as LLVM then keeps no other accumulators in registers.
     """
     largest = _LARGEST_OF_ALL if larger else _LARGEST
-    return pipeline_with(
+    return register_pipeline(
         f"amos_cpu_{largest}",
         lambda body: expand_operators(_store_settled(_allocate_on_stack(body, largest))),
     )
 
 
-def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
+def register_pipeline(name: str, change: Callable[[Any], Any]) -> str:
     """Register TVM's pipeline with one more step at its end; return its name.
 
     After that step narrow results are kept out of masked vectors.

@@ -320,16 +320,16 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
         indices, guards = op.locate(position)
         value = convert(element(indices), op.tensor_kind, op.kind)
         if op.load.padding != op.empty:
-            in_bounds = [c for guard in guards if guard.pads for c in _holds(guard)]
+            in_bounds = [c for guard in guards if guard.pads for c in _conditions_of(guard)]
             value = select_value(in_bounds, value, constant(op.load.padding, op.kind))
             guards = [guard for guard in guards if not guard.pads]
-        filled = [c for guard in guards for c in _holds(guard)]
+        filled = [c for guard in guards for c in _conditions_of(guard)]
         return select_value(filled, value, constant(op.empty, op.kind))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 
 
-def _holds(guard: Guard) -> tuple[Any, Any]:
+def _conditions_of(guard: Guard) -> tuple[Any, Any]:
     """Return the two conditions of a guard."""
     return guard.at >= 0, guard.at < guard.bound
 

@@ -159,7 +159,7 @@ class _Redirection:
         from tvm import tirx
 
         value = finish(operator, total, at, self.tensors)
-        return tirx.BufferStore(self.results[number], value, _where(store, at))
+        return tirx.BufferStore(self.results[number], value, _result_index(store, at))
 
     def _colliding_loops(self, realize: Any, result: Result) -> list[Any]:
         """List the loops around a block several steps of which write the same element."""
@@ -200,7 +200,7 @@ class _Redirection:
             buffer = tirx.decl_buffer(shape, wide, f"{target.name}_sums")
             self.sums[number] = _Sums(whole, buffer if loops else whole, parallel, vector)
         sums = self.sums[number]
-        where = sums.at(slots, _where(result.store, at))
+        where = sums.at(slots, _result_index(result.store, at))
         kind, wide = str(self.operator.with_only(result).result_dtype), str(sums.buffer.dtype)
         combined = _combine(result, sums.buffer[where], decode(element, kind, wide), wide)
         return tirx.BufferStore(sums.buffer, combined, where)
@@ -215,7 +215,7 @@ class _Redirection:
 
         def body(variables: list[Any]) -> Any:
             at = dict(zip(names, variables, strict=False))
-            where = sums.at(variables[count:], _where(result.store, defaultdict(int, at)))
+            where = sums.at(variables[count:], _result_index(result.store, defaultdict(int, at)))
             return tirx.BufferStore(sums.buffer, _neutral(result, kind), where)
 
         return _emit_loops([*extents, *sums.parallel, *sums.vector], body)
@@ -230,7 +230,7 @@ class _Redirection:
 
         def body(variables: list[Any]) -> Any:
             at = defaultdict(int, zip(names, variables, strict=True))
-            where = _where(result.store, at)
+            where = _result_index(result.store, at)
 
             def accumulate(slots: list[Any]) -> Any:
                 element = sums.buffer[sums.at(slots, where)]
@@ -286,7 +286,7 @@ def _neutral(result: Result, kind: str) -> Any:
     return tirx.const({"+=": 0, "max=": low, "min=": high}[result.combination], kind)
 
 
-def _where(store: Store, at: MappingType[str, Any]) -> list[Any]:
+def _result_index(store: Store, at: MappingType[str, Any]) -> list[Any]:
     """Return the index of a result's element, simplified."""
     from tvm import sym
 

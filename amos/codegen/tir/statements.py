@@ -170,13 +170,13 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
 
         values = [tvm_ffi.structural_map(x, (tirx.Var, substitute)) for x in copy.iter_values]
         predicate = tvm_ffi.structural_map(copy.predicate, (tirx.Var, substitute))
-        body = s_tir.SBlockRealize(values, predicate, _with_own_names(copy.block))
+        body = s_tir.SBlockRealize(values, predicate, _renew_names(copy.block))
         vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
         loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
     return loops
 
 
-def _with_own_names(block: Any) -> Any:
+def _renew_names(block: Any) -> Any:
     """Copy a block with names of its own for values: to TVM a name has one value."""
     import tvm_ffi
     from tvm import tirx

@@ -67,7 +67,7 @@ def _part_copy(loop: Any, loops: Sequence[Any]) -> Any:
     bound = _find_bound(dependent[0], copy, loops) if len(dependent) == 1 else None
     if bound is None or (guarded and copy.block.body.else_case is not None):
         return None
-    loop = copy_loop(loop, body=_without(copy, bound.condition))
+    loop = copy_loop(loop, body=_drop_condition(copy, bound.condition))
     extent = int(loop.extent)
     vector = loop.kind == tirx.ForKind.VECTORIZED
     whole = [loop] if vector else write_pieces(loop, 0, extent, _LANES)
@@ -132,7 +132,7 @@ def _find_bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | Non
     return _Bound(condition, valid, int(steps.base) % extent)
 
 
-def _without(copy: Any, condition: Any) -> Any:
+def _drop_condition(copy: Any, condition: Any) -> Any:
     """Copy a block without one of its conditions."""
     from tvm import s_tir, tirx
 

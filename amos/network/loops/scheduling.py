@@ -15,7 +15,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.comparing import propagate_nan
-from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, pipeline_with
+from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_pipeline
 from amos.codegen.tir.rounding import (
     define_operators,
     fence_products,
@@ -64,7 +64,7 @@ def object_code(text: str) -> bytes:
     from tvm_ffi.serialization import from_json_graph_str
 
     define_operators()
-    pipeline = pipeline_with("amos_engine", fence_products)
+    pipeline = register_pipeline("amos_engine", fence_products)
     module = from_json_graph_str(text)
     try:
         with tvm.transform.PassContext(config=UNCHECKED):

@@ -9,7 +9,7 @@ import pytest
 
 from amos.codegen.tir import memory
 from amos.codegen.tir.arrays import encode, expand_encoded
-from amos.codegen.tir.memory import pipeline
+from amos.codegen.tir.memory import register_cpu_pipeline
 from amos.codegen.tir.target import host_target
 from amos.ir.floats import pack, quantize
 from amos.machine.cpu import cpu
@@ -30,7 +30,7 @@ def _round(values: np.ndarray, native: bool, vector: bool, monkeypatch: Any) -> 
     schedule = s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
     if vector:
         schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[-1])
-    built = tvm.compile(schedule.mod, target=host_target(), tir_pipeline=pipeline())
+    built = tvm.compile(schedule.mod, target=host_target(), tir_pipeline=register_cpu_pipeline())
     result = tvm.runtime.tensor(np.zeros(values.shape, np.uint16))
     built["main"](tvm.runtime.tensor(values), result)
     return np.asarray(result.numpy())

@@ -146,7 +146,7 @@ def _loop(steps: int, guarded: bool, narrowed: bool = True) -> str:
     import tvm
     from tvm import tirx
 
-    from amos.codegen.tir.memory import pipeline
+    from amos.codegen.tir.memory import register_cpu_pipeline
 
     kind = "int32" if narrowed else "int8"
     a, out = tirx.decl_buffer((4096,), kind, "a"), tirx.decl_buffer((4096,), "int8", "out")
@@ -160,7 +160,9 @@ def _loop(steps: int, guarded: bool, narrowed: bool = True) -> str:
         body = tirx.For(variable, 0, extent, tirx.ForKind.SERIAL, body)
     function = tirx.PrimFunc([a, out], body).with_attr("global_symbol", "main")
     library = tvm.compile(
-        tvm.IRModule({"main": function}), target=target.host_target(), tir_pipeline=pipeline()
+        tvm.IRModule({"main": function}),
+        target=target.host_target(),
+        tir_pipeline=register_cpu_pipeline(),
     )
     return str(library.mod.inspect_source("ll"))
 
