@@ -130,7 +130,7 @@ def _scalar(_: object, loop: Any, mutator: Any) -> Any:
 @pytest.mark.parametrize("unit", [BYTES, BFLOATS])
 @pytest.mark.parametrize("name", CASES)
 def test_copies_for_tile_registers(name: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles._Emitter, "emitted", _scalar)
+    monkeypatch.setattr(tiles._Emitter, "emit", _scalar)
     kinds = ("u8", "s8", "s32") if unit == BYTES else ("bf16", "bf16", "f32")
     op, rng = operator(name, kinds, 128, 3), np.random.default_rng(len(name))
     inputs = random_inputs(op, rng)
@@ -146,7 +146,7 @@ def test_copies_for_tile_registers(name: str, unit: str, monkeypatch: pytest.Mon
 
 def test_lanes_beyond_a_sum_that_weights_do_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a tensor are read as they lie only where what follows them adds nothing."""
-    monkeypatch.setattr(tiles._Emitter, "emitted", _scalar)
+    monkeypatch.setattr(tiles._Emitter, "emit", _scalar)
     sizes = dict(i=5, j=6, c=10)
     kinds = dict(a="u8", b="s8", out="s32")
     texts: dict[str, dict[str, tuple[int, ...]]] = {

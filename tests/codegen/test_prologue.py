@@ -133,7 +133,7 @@ def _scalar(_: object, loop: Any, mutator: Any) -> Any:
 
 @pytest.mark.parametrize("unit", [BYTES, BFLOATS])
 def test_copies_for_tile_registers(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles._Emitter, "emitted", _scalar)
+    monkeypatch.setattr(tiles._Emitter, "emit", _scalar)
     rng = np.random.default_rng(5)
     for op in (quantized(), quantized(FIRST)) if unit == BYTES else (floats("bf16"),):
         inputs = random_inputs(op, rng)

@@ -190,6 +190,6 @@ def test_a_rate_that_no_core_can_reach_is_refused() -> None:
 
 
 def test_a_tile_register_is_multiplied_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_probe, "_numbered", lambda *_: True)
+    monkeypatch.setattr(rate_probe, "_has_numbered_registers", lambda *_: True)
     unit = amos.intrinsics.get(AMX.replace("m16", "m7"))
     assert least_interval(unit, "native", 2e9) == pytest.approx(7 / 2e9)
