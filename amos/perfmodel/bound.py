@@ -9,7 +9,7 @@ from amos.plan import Candidate
 
 @dataclass(frozen=True)
 class Bound:
-    """The least that any schedule of some mappings can have.
+    """Lower bounds of all schedules of some mappings.
 
     Attributes:
         traffic_bytes: from and to DRAM.

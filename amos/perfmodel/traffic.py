@@ -1,8 +1,8 @@
-"""The loops of one group of cores: how often each runs, and what data it touches.
+"""The loops of one group of cores: their executions and their footprints.
 
-Arrays have one column a schedule, so that whatever is done to one position of the
-nest is done to numbers that lie side by side. Those of all depths are in single
-precision: there are many of them, and a model is never right to seven digits.
+Arrays have one column per schedule, so that operations on one position of the nest access
+contiguous numbers. Arrays over all depths are in single precision: there are many of them, and no
+model is right to seven digits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def first_fitting_depth(sizes: np.ndarray, most: float) -> np.ndarray:
 
 
 class LoopNestBatch:
-    """The nest of each schedule before it is shared out to cores.
+    """The nest of each schedule before it is divided among the cores.
 
     Positions run from the outermost spatial loop to the innermost reduction, with
     the blocks of the spatial loops between the two if there are any; depth ``d``
@@ -65,11 +65,11 @@ class LoopNestBatch:
         padded: float: points of all spatial loops, rounded up to whole tiles.
         order: int, spatial loops × schedules: the loop at each of the outer positions.
         edges: shares of the tiles at the end of loops that run; ``None`` if all of them do.
-        parallel: float: steps that are shared out to cores.
-        shared: bool, spatial loops × schedules: positions that are shared out.
-        parts: int: parts of the outermost reduction, each with steps of its own to
-            share out; ``None`` if every reduction is whole.
-        region: int: depth of what one such step runs; 0 if nothing is shared out.
+        parallel: float: steps that are divided among the cores.
+        shared: bool, spatial loops × schedules: positions that are divided.
+        parts: int: parts of the outermost reduction, each with parallel steps of its own; ``None``
+            if every reduction is whole.
+        region: int: depth inside one such step; 0 if nothing is divided.
         where: positions at which a loop can be.
     """
 

@@ -43,7 +43,7 @@ class CopyBlocks:
 
     Attributes:
         blocks: the enclosing loops.
-        source: what is copied.
+        source: the copied source.
         scheduled_ahead: bool, schedules: staged before the nest if the schedule is followed.
         is_made: bool, schedules: false where the source is read in place instead.
     """
@@ -60,11 +60,11 @@ class CopyBlocks:
 
     @cached_property
     def share(self) -> np.ndarray:
-        """Fused steps that one copy serves which stands where it is used.
+        """Fused steps that one copy inside the nest serves.
 
-        It is made once for a range, if what the range needs leaves half of a core's own
-        cache to everything else, and in each step if not. So no core waits for another,
-        nor reads what another has just written.
+        It is made once for a range if that takes no more than half of a core's own cache, and in
+        each step otherwise. So no core waits for another, or reads lines that another has just
+        written.
         """
         blocks = self.blocks
         extents = blocks.loops.box_extents(self.source.dims, blocks.share)
@@ -102,7 +102,7 @@ class CopyBlocks:
     def in_vectors(self) -> np.ndarray:
         """Whether fragments are copied in whole vectors and permuted: bool, schedules.
 
-        They are where a copy covers all positions that a vector is made of.
+        They are where a copy covers all positions of a vector.
         """
         chosen, in_vectors = self._vectors, np.zeros(len(self.place), dtype=bool)
         if not self.blocks.copies_vectors.any():
@@ -160,7 +160,7 @@ class CopyBlocks:
 
     @cached_property
     def shared(self) -> np.ndarray:
-        """Outermost loops of a copy that are shared out to the cores; 0 inside the nest."""
+        """Outermost loops of a copy that are divided among the cores; 0 inside the nest."""
         dims = len(self.source.dims)
         loops = max(0, dims - self._loops_of_a_step)
         if not self.strided and not self.in_vectors.any():
@@ -170,7 +170,8 @@ class CopyBlocks:
             forms = self._vectors.forms
             whole = np.array([loops if x is None else min([dims - x.unit, *x.written_out])
                               for x in forms])[self._vectors.number]  # fmt: skip
-        # As few loops as keep the cores evenly busy: they have to be taken apart again.
+        # As few loops as keep the cores evenly busy: fused positions are divided again in every
+        # step.
         tasks = np.cumprod(np.vstack([np.ones_like(whole), self.extents[:-1]]), axis=0)
         outermost = np.arange(dims)[:, None] < whole
         few = (outermost & (tasks < _TASKS_PER_CORE * self.blocks.limits.cores)).sum(axis=0)
@@ -178,7 +179,7 @@ class CopyBlocks:
 
     @cached_property
     def shared_steps(self) -> np.ndarray:
-        """Steps of the loops that are shared out: schedules."""
+        """Steps of the divided loops: schedules."""
         outermost = np.arange(len(self.source.dims))[:, None] < self.shared
         return np.asarray(self.extents.prod(axis=0, where=outermost))
 
@@ -186,8 +187,8 @@ class CopyBlocks:
     def spread(self) -> np.ndarray:
         """The dimension whose steps get a cache line of padding between them; or -1.
 
-        They would fall into few sets of the nearest cache otherwise. A register tile reads one
-        after the other, and few of their lines would stay.
+        Otherwise they would map to few sets of the nearest cache. A register tile reads all of
+        them, and few of their lines would remain cached.
         """
         spread, elements = np.full_like(self.place, -1), np.ones_like(self.place)
         decided = self.tail == 0
@@ -232,7 +233,7 @@ class CopyBlocks:
         grown = blocks.loops.grown[tiles]
         if not grown.any():
             return _Vectors((None, self.source.vector_copy(())), 1 * blocks.copies_vectors)
-        # Tiles of a loop that is made longer may be longer vectors.
+        # Tiles of a padded loop may be longer vectors.
         code = np.zeros(len(blocks), dtype=np.int64)
         for steps in grown:
             code = code * (int(steps.max()) + 1) + steps

@@ -35,7 +35,7 @@ class SourceCopy:
 
     Attributes:
         place: where it is made.
-        extents: of what it covers each time, along the dimensions of the staged form.
+        extents: of one copy, along the dimensions of the staged form.
         tail: number of its loops that one step spans; 0 if each row is written in pieces or each
             vector is permuted.
         width: elements that one step moves at most.

@@ -1,7 +1,6 @@
-"""Shares of cores in the loops that are divided among them, and copies inside of these.
+"""Division of loops among cores, and the copies inside them.
 
-The formulas here take many schedules at once, one in each column: a plan asks for one, the
-model for thousands.
+The formulas take many schedules at once, one per column: a plan evaluates one, the model thousands.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ def even_ranges(steps: int, cores: int) -> int:
 
 @dataclass(frozen=True)
 class SharedLoops:
-    """Loops of many schedules, some of which are fused and shared out.
+    """Loops of many schedules, some of which are fused and divided among the cores.
 
     Attributes:
         order: int, spatial loops × schedules: the loop at each position, outermost first.
-        fused: int, the same shape: steps of a position that is shared out, else 1.
+        fused: int, the same shape: steps of a divided position, else 1.
         extents: int, all loops × schedules: steps of a loop with its padding.
-        grown: int, the same shape: by how many of these steps a loop is padded beyond what
-            the dimensions of operands are for.
-        parts: int, schedules: parts of the outermost reduction, which are shared out with
-            the loops and come first; 1 if it is whole.
+        grown: int, the same shape: steps by which a loop is padded beyond the dimensions of
+            operands.
+        parts: int, schedules: parts of the outermost reduction, which are divided among the cores
+            before the loops; 1 if it is whole.
         divided: int, schedules: that reduction; its extent is then that of one part.
     """
 
@@ -71,7 +70,7 @@ class SharedLoops:
         grown[:spatial] = -extents[:spatial] % span
         padded, order = extents + grown, batch.order.T
         outer = np.take_along_axis(padded[:spatial] // span, order, axis=0)
-        # Loops of one step are gone before the outermost are fused and shared out.
+        # Loops of one step are removed before the outermost are fused and divided.
         live = outer > 1
         fused = np.where(live & (np.cumsum(live, axis=0) <= batch.parallel), outer, 1)
         if split is None or not structure.reduce:
@@ -85,7 +84,7 @@ class SharedLoops:
 
     @property
     def steps(self) -> np.ndarray:
-        """Steps that are shared out: schedules."""
+        """Steps that are divided among the cores: schedules."""
         shared: np.ndarray = self.fused.prod(axis=0) * self.parts
         return shared
 

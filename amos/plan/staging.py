@@ -175,7 +175,7 @@ class StagedOperand:
         """
         extents = self.nest.mapping.operator.extents
         tensor = self.load.tensor
-        # Dimensions of one element behind it do not move a dimension's elements apart.
+        # Trailing dimensions of one element do not change the distance of a dimension's elements.
         last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
         moved = self.copied or self.computed or self.constant or self.kind != self.tensor_kind
@@ -245,7 +245,7 @@ class StagedOperand:
                 sizes[name] = sizes.get(name, 1) * dim.extent
         for name, size in sizes.items():
             if size > self._loops.get(name, size):
-                # The loop was made longer than the operator's.
+                # The loop is padded beyond the operator's.
                 guards.append(Guard(coordinate[name], self._loops[name]))
         coordinate |= self._decode_lanes(coordinate, guards)
         for d, index in enumerate(self.load.indices):

@@ -190,7 +190,7 @@ class Target(ABC):
 
         Args:
             spaces: schedules of each mapping.
-            objective: what is minimized, one of those of a search.
+            objective: of the minimization, one of those of a search.
             limit_seconds: after which the best one so far is returned.
         """
         return None

@@ -27,7 +27,7 @@ class ArgumentAdapter:
     in uint16, which are not.
 
     Args:
-        tensor: the operator's tensor that the array stands for.
+        tensor: the operator's tensor.
         shape: shape that the kernel takes, of as many elements.
         role: ``"input"`` or ``"output"``, for messages.
         write: whether the kernel writes to it.
@@ -43,7 +43,7 @@ class ArgumentAdapter:
         self._stored_dtype = np.dtype(container_dtype(self._kind))
         #: Whether the container can hold values that the dtype cannot.
         self._limited = tensor.bounds is not None
-        # A container that stands for another dtype needs a conversion.
+        # A container of another dtype needs a conversion.
         plain = self._stored_dtype == dtype(self._kind).numpy and not self._limited
         self._dtype = dtype(self._kind).numpy if plain else None
         self._user_shape, self._reshaped = tensor.shape, shape != tensor.shape
@@ -174,5 +174,5 @@ def _unlock(array: np.ndarray) -> np.ndarray:
     Only for inputs, which kernels do not write to.
     """
     memory: Any = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
-    memory._owner = array  # lives as long as what is made of it
+    memory._owner = array  # lives as long as its views
     return np.frombuffer(memory, dtype=array.dtype).reshape(array.shape)

@@ -27,7 +27,7 @@ class Variable:
         domain: its values; empty if it follows from other variables.
         default: its value in a schedule that does not name it; ``None`` if a schedule must name it.
         rule: the rule that declared it.
-        needs: variables of which one must differ from its default for this one to matter.
+        needs: variables, one of which must differ from its default for this one to have an effect.
     """
 
     name: str

@@ -211,10 +211,10 @@ def _narrow(
 
 
 class Decisions:
-    """Tunables decided one after the other, with the bounds that this leaves.
+    """Tunables decided one by one, with the resulting bounds.
 
-    As :meth:`CSP.is_possible` after every decision, but only what depends on the last one is
-    looked at again.
+    Equivalent to :meth:`CSP.is_possible` after every decision, but only dependents of the last one
+    are evaluated again.
 
     Attributes:
         remaining: positions that each tunable may still take.

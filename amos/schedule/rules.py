@@ -85,7 +85,8 @@ def orders(draft: Draft, *, shares_all: bool = False) -> None:
     """C3: order spatial loops and reductions; choose which run in parallel, and the unrolling.
 
     Args:
-        shares_all: whether all spatial loops run in parallel, or as many as a schedule says.
+        shares_all: whether all spatial loops run in parallel; otherwise a schedule chooses their
+            number.
     """
     context = draft.context
     if count := len(context.spatial):

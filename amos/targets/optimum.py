@@ -2,8 +2,8 @@
 
 A schedule is decided in three steps; each decision has a lower bound of its completions:
 
-1. register tiles, blocks, the order of the spatial loops and how many of them are shared out: calls
-   of the busiest core, what it reads into registers, and a parallel region;
+1. register tiles, blocks, the order of the spatial loops and the number of parallel ones: calls of
+   the busiest core, what it reads into registers, and a parallel region;
 2. the order of the reductions and their unrolling: all that the model counts but copies;
 3. copies of sources: the model itself.
 

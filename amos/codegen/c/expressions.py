@@ -178,7 +178,7 @@ class CExpressions:
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
         if not self._is_vector(condition):
             return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
-        # A comparison of lanes as wide as what is chosen is a mask in GNU C.
+        # In GNU C a comparison of lanes as wide as the selected values is a mask.
         kind, compared = type_of(yes), type(condition).__name__
         if compared not in _COMPARISONS or vector_bytes(kind) > WIDEST:
             raise ByLanes

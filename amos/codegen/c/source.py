@@ -128,7 +128,7 @@ def emitted_kinds(unit: Intrinsic, implementation: str | None) -> tuple[str, ...
     """Return how an instruction may be emitted: ``"native"``, ``"c"`` or ``"generic"``, best first.
 
     Raises:
-        ExportError: a native implementation is asked for, and none is known.
+        ExportError: a native implementation is requested, and none is known.
     """
     sources = implementations(unit.name)
     kinds = [kind for kind, source in (("native", "llvm"), ("c", "c")) if source in sources]

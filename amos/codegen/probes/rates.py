@@ -44,8 +44,8 @@ _ISSUE = 4
 #: Register tiles to try where there are 32 registers, and where there are fewer, as
 #: fragments of the smaller source and of the larger one.
 _MANY, _TILES, _FEW = 32, ((14, 2), (8, 3)), ((6, 2), (4, 3))
-#: Register tiles of loops that stand for an instruction, where compilers write them out;
-#: longer loops have accumulators enough of their own.
+#: Register tiles of loops that emulate an instruction, where compilers unroll them; longer loops
+#: have accumulators enough of their own.
 _EMULATED, _WRITTEN_OUT = ((6, 4), (4, 3)), 1 << 14
 
 
@@ -144,7 +144,7 @@ class _Calls:
     """Calls on each of some cores at once.
 
     Attributes:
-        intrinsic: what is called.
+        intrinsic: the called intrinsic.
         kind: its implementation, ``"native"`` or ``"generic"``.
         tile: number of accumulators along each source.
         cores: how many work at once.

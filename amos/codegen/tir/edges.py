@@ -1,9 +1,9 @@
-"""Tiles at the end of a loop that they do not divide, which get code of their own.
+"""Separate code for the tiles at the end of a loop that they do not divide.
 
-A condition for each result of a register tile would stand behind the reduction, and
-LLVM moves the calls that make the result behind it too: one after the other instead of
-side by side, with what they read waiting in memory. So there is one condition for a
-whole register tile, and two pieces of code: all of its steps, or those before the end.
+A condition for each result of a register tile would follow the reduction, and LLVM would sink the
+calls that compute the result below it: they would run in sequence instead of interleaved, and their
+operands would be spilled. So there is one condition for a whole register tile, and two pieces of
+code: all of its steps, or those before the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Edge:
     """A loop that its tiles and blocks do not divide.
 
     Attributes:
-        plan: what is decided about its end.
+        plan: the decisions about its end.
         dimension: of the accumulators.
         start: where a register tile begins, in terms of the loops around it.
     """

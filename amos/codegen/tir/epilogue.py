@@ -124,7 +124,7 @@ class _InTVM:
 
     Args:
         at: the iterations of the element; a missing one is zero.
-        tensors: TE tensors of what is read, by name.
+        tensors: TE tensors of the inputs, by name.
     """
 
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:

@@ -100,8 +100,8 @@ class Program:
     def crops(self) -> bool:
         """Whether a tile of accumulators becomes a part of the output in one copy.
 
-        It does where the destination is the output but for the steps that were
-        added, and for the epilogue. Parts of a reduction are added up after all tiles.
+        It does where the destination is the output except for padding and the epilogue. Parts of a
+        reduction are added up after all tiles.
         """
         out = self.plan.destination
         if self.redirects:
@@ -235,7 +235,7 @@ class Program:
                 values = defaultdict(int, clipped if op.in_place else at)
                 index = [dim.at(values) for dim in op.dims]
                 if simplify is not None:
-                    # Tiles and lanes of one dimension are taken apart and put together again.
+                    # A dimension is divided into tiles and lanes, and merged again.
                     index = [simplify(tirx.convert(each)) for each in index]
                 factors.append(decode(buffer[tuple(index)], op.kind, kind))
             value, over = join(compute.join, factors), list(axes.values())

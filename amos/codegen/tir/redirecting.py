@@ -77,7 +77,7 @@ class _Redirection:
         ]
         #: Sums of each reduction, by its number among the further results.
         self.sums: dict[int, _Sums] = {}
-        self.loops: list[Any] = []  # around what is being visited
+        self.loops: list[Any] = []  # enclosing the visited statement
 
     def function(self) -> Any:
         """Build the changed function."""

@@ -156,7 +156,7 @@ def _saturate(cast: Any) -> Any:
     lanes = kind.removeprefix("uint8")
     value = tirx.call_llvm_pure_intrin(f"int32{lanes}", "llvm.lrint", clamped.a)
     same = rounded.op.same_as(value.op) and rounded.args[0].value == value.args[0].value
-    if not same or not isinstance(clamped.a, tirx.Max):  # what is negative would be 255
+    if not same or not isinstance(clamped.a, tirx.Max):  # negative values would become 255
         return None
     limit = tirx.Cast(f"uint32{lanes}", clamped.b)
     return tirx.Cast(kind, tirx.Min(tirx.reinterpret(f"uint32{lanes}", value), limit))

@@ -180,7 +180,7 @@ def _permute(
                 load = tirx.if_then_else(tirx.all(*conditions.filled), load, _repeat(empty, width))
             parts.append(load)
             total += width
-    # A permutation may not have more elements than what is permuted.
+    # A permutation may not have more elements than its operands.
     if missing := max(len(plan.picks) - total, int(None in plan.picks)):
         parts.append(_repeat(empty, missing))
     index = []

@@ -154,7 +154,7 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
     Args:
         loop: its body is the block.
         begin: first of the steps.
-        end: the step behind the last one.
+        end: the step after the last one.
         width: steps of a vector at most.
     """
     import tvm_ffi

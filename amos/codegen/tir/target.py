@@ -33,8 +33,8 @@ LLVM_FEATURES = {
 _SLOW_FEATURES = frozenset({"sse4a"})
 
 #: LLVM's level of optimization. The third compiles up to 50 times as long where reductions are
-#: short, and its code is no faster. Intrinsics say what is a vector; LLVM 22 makes wrong sums of
-#: products in 64 bits where it looks for more of them in straight code.
+#: short, and its code is no faster. Intrinsics are vectorized already; LLVM 22 computes wrong sums
+#: of products in 64 bits where its SLP vectorizer looks for more vectors.
 _OPTIMIZATION = {"opt-level": 2, "cl-opt": ["-vectorize-slp=0"]}
 
 
