@@ -220,7 +220,7 @@ def floor_of_calls(structure: Structure, machine: Machine) -> float:
 
 
 def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
-    """Return seconds that schedules with the tiles and shared loops of a batch do not fall below.
+    """Return a lower bound of the seconds of schedules with the tiles and shared loops of a batch.
 
     The order of reductions, their unrolling and the copies of sources are undecided: registers
     spill nothing, padding is skipped wherever possible, only the nearest level is read, and nothing
@@ -251,7 +251,7 @@ def floor_of_tiles(structure: Structure, machine: Machine, batch: LoopBatch) -> 
 
 
 def floor_of_loops(structure: Structure, machine: Machine, batch: LoopBatch) -> np.ndarray:
-    """Return seconds that schedules with the loops of a batch do not fall below.
+    """Return a lower bound of the seconds of schedules with the loops of a batch.
 
     Only the copies of sources are undecided; they take no time here and have the best order.
     """

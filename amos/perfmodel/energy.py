@@ -53,7 +53,7 @@ def level_of(pad: Scratchpad, machine: Machine) -> Level | None:
 
 
 def total_joules(rows: Sequence[Accesses]) -> np.ndarray | None:
-    """Return the joules of every schedule; ``None`` where the machine does not say all of it."""
+    """Return the joules of every schedule; ``None`` where the machine lacks an energy."""
     joules = [row.joules for row in rows]
     stated = [each for each in joules if each is not None]
     return np.sum(stated, axis=0) if stated and len(stated) == len(joules) else None
@@ -75,7 +75,7 @@ def missing_energies(machine: Machine, pads: Sequence[Scratchpad]) -> list[str]:
 
 
 def check_energies(machine: Machine, pads: Sequence[Scratchpad]) -> None:
-    """Refuse a machine of which no energy can be told.
+    """Refuse a machine whose energies are unknown.
 
     Raises:
         MachineError: no streams drive it, or its file lacks energies.

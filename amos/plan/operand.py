@@ -147,7 +147,7 @@ def classify_copy(staged: StagedOperand) -> tuple[Copy, int]:
 
 
 def count_scalar_instructions(staged: StagedOperand) -> int:
-    """Count the instructions that take a result from its lane, finish and store it; 0 of vectors.
+    """Count the instructions that finish and store one lane's result; 0 in vectors.
 
     A destination that goes to the output directly is stored in vectors where its lanes follow
     each other there, at the end of a row in shorter ones.

@@ -11,7 +11,7 @@ from amos.plan.target import target_of
 
 
 def plan(candidate: Candidate, machine: str | Machine = "host") -> Any:
-    """Decide everything that a kernel of a candidate is made of; print the result to read it.
+    """Decide everything about a candidate's kernel; print the result to read it.
 
     Nothing is measured, and no code is generated. The plan is of the kernel with the instruction
     itself; on ``host``, of the loops that emulate it if this CPU lacks it.

@@ -211,7 +211,7 @@ class Target(ABC):
     def check_operator(  # noqa: B027 - by default nothing is refused
         self, operator: Operator, intrinsic: Intrinsic, machine: Machine
     ) -> None:
-        """Refuse an operator that no mapping and no schedule can be a kernel of.
+        """Refuse an operator for which the target has no kernel.
 
         Raises:
             BuildError: one line says why.

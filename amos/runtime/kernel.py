@@ -94,7 +94,7 @@ def implementation_of(candidate: Candidate, requested: str | None) -> str:
 
 
 def warm_up() -> None:
-    """Build a kernel, which takes about a second the first time: TVM loads itself piecemeal.
+    """Build a kernel ahead: TVM's first build loads its parts, which takes about a second.
 
     Nothing is run, so that no threads are started and the process can be forked.
 

@@ -30,17 +30,17 @@ class SimulatedKernel(Protocol):
     """A kernel that a target has written for one of its machines."""
 
     def simulate(self, inputs: Mapping[str, np.ndarray] | None) -> SimulatedRun:
-        """Run it on the sources by tensor name; ``None`` leaves out what it computes."""
+        """Run the kernel on the sources by tensor name; ``None`` computes no values."""
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return sources as they lie in DRAM, by region."""
+        """Return the sources as they are stored in DRAM, by region."""
 
     @property
     def micro_operations(self) -> Mapping[str, np.ndarray]:
         """What else lies in DRAM before a run, by region."""
 
     def files(self, name: str) -> Mapping[str, str | bytes]:
-        """Return the files of a kernel that was simulated, by their names.
+        """Return the files of a simulated kernel, by their names.
 
         Args:
             name: what to call it.

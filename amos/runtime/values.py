@@ -276,7 +276,7 @@ def _finish(
     total: np.ndarray,
     allowed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Apply an epilogue to sums; the values, and by how much they may be off if the sums are."""
+    """Apply an epilogue to sums; return the values and their tolerances."""
     kind = operator["accumulator"]
 
     def finish(sums: np.ndarray) -> np.ndarray:

@@ -227,7 +227,7 @@ class Decisions:
         self._low, self._high, self.possible = csp._undecided
 
     def decide(self, name: str, position: int) -> bool:
-        """Give a tunable a value if every limit can still be met then; else leave it open."""
+        """Give a tunable a value if every limit can still be met; otherwise leave it undecided."""
         before = self.remaining[name], self._low, self._high
         self.remaining[name] = (position,)
         number, codes, definitions, limits = self._program.dependent(name)

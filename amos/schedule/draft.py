@@ -85,7 +85,7 @@ class Draft:
         return self._declare(name, role, (value,))
 
     def free(self, name: str, count: int) -> str:
-        """Declare a choice that no schedule names: the constraints may make it."""
+        """Declare a choice that no schedule names; only constraints restrict it."""
         return self._declare(name, "other", tuple(range(count)))
 
     def product(self, name: str, factors: Iterable[str], role: Role = "length") -> str:

@@ -104,7 +104,7 @@ def own_buffers(draft: Draft) -> None:
 
 
 def limit_buffer(draft: Draft, pad: Scratchpad, amounts: dict[str, tuple[str, ...]]) -> None:
-    """Let products of variables, bytes of each operand in a buffer, fit it together."""
+    """Limit the bytes that operands place in one buffer, each a product of variables."""
     used_bytes = [
         draft.product(f"{pad.name}.used" + f".{name}" * (len(amounts) > 1), amount, "other")
         for name, amount in amounts.items()

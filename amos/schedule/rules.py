@@ -103,7 +103,7 @@ def split(draft: Draft) -> None:
 
 
 def split_reduction(draft: Draft, counts: tuple[int, ...]) -> None:
-    """Let a schedule choose one of some numbers of parts, 1 among them."""
+    """Let a schedule choose the number of parts of a reduction, among them 1."""
     context = draft.context
     if not context.reduce or not (context.spatial or len(counts) > 1):
         return

@@ -208,7 +208,7 @@ class _Model:
         self.positions[name] = at
 
     def add(self, constraint: Constraint, switch: Any = None) -> None:
-        """Add a constraint; a limit or a set of candidates may hang on a switch."""
+        """Add a constraint; a limit or a set of candidates may depend on a switch."""
         from ortools.sat.python import cp_model
 
         value = self.values
@@ -240,7 +240,7 @@ class _Model:
             added.only_enforce_if(switch)
 
     def _multiply(self, constraint: Prod) -> None:
-        """Make the target the product, which saturates behind each factor."""
+        """Constrain the target to the product, which saturates after each factor."""
         target, factors = self.values[constraint.target], list(constraint.parts)
         if self._ceiling is None or len(factors) < 2:
             terms = [self.values[name] for name in factors]

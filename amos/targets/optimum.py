@@ -137,7 +137,7 @@ class _Branch:
 
     @staticmethod
     def complete(rows: np.ndarray, choices: np.ndarray) -> np.ndarray:
-        """Give each row every choice, where that says something."""
+        """Combine each row with every choice, whose positions of -1 leave the row's."""
         repeated = np.repeat(rows, len(choices), axis=0)
         chosen = np.tile(choices, (len(rows), 1))
         return np.where(chosen < 0, repeated, chosen)

@@ -44,7 +44,7 @@ _LANES = 16
 
 @cache
 def ask_for_tiles() -> None:
-    """Have the system save this process's tile registers, and those of its children.
+    """Ask the system to save this process's tile registers, and those of its children.
 
     Raises:
         BuildError: it does not.
@@ -102,7 +102,7 @@ def schedule_tiles(program: Program) -> Any:
 
 
 def _crop(sch: Any, program: Program, surrounding: list[Any]) -> None:
-    """Turn the accumulators of a register tile into output where they have just been stored."""
+    """Crop the accumulators of a register tile to the output right after the tile is stored."""
     block = sch.get_sblock(STORED)
     if surrounding:
         sch.reverse_compute_at(block, surrounding[-1])
@@ -288,7 +288,7 @@ def _call(instruction: str, *arguments: Any) -> Any:
 
 
 def _begin(rows: tuple[int, ...]) -> Any:
-    """Set the tile registers up."""
+    """Configure the tile registers."""
     from tvm import ir, tirx
 
     body = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE))

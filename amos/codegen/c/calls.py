@@ -27,7 +27,7 @@ ALIASED = ("float16",)
 
 
 def function_name(intrinsic: Intrinsic) -> str:
-    """Name of an intrinsic's function in C.
+    """Return the name of an intrinsic's function in C.
 
     >>> from amos import intrinsics
     >>> function_name(intrinsics.get("avx2_fmadd_m8_f32_f32"))

@@ -32,7 +32,7 @@ def compiler_command() -> list[str] | None:
 
 
 def complaint(command: Sequence[str | Path], folder: str | None = None) -> str:
-    """Run a compiler, in a folder if one is named; its first complaint, or nothing."""
+    """Run a compiler, in a folder if one is named; return its first complaint, empty if none."""
     try:
         done = subprocess.run(
             list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=_PATIENCE

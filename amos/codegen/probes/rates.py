@@ -65,7 +65,7 @@ class RateProgram:
 
 
 def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
-    """Register tiles, one of which should feed the intrinsic as fast as any."""
+    """List register tiles, one of which should feed the intrinsic as fast as any."""
     if _has_numbered_registers(intrinsic, kind):
         return ((2, 2),)
     if kind == "native":

@@ -76,7 +76,7 @@ def _encoding() -> Any:
 
 
 def expand_encoded(body: Any, *, native: bool) -> Any:
-    """Return the body of a function with the rounding to ``bfloat16`` written out.
+    """Expand the marked rounding to ``bfloat16`` in the body of a function.
 
     Args:
         body: of vectors.

@@ -117,7 +117,7 @@ def _fence(call: Any) -> Any:
 
 
 def expand_operators(body: Any) -> Any:
-    """Replace operators in the vectorized body of a function by their meaning."""
+    """Replace the marked operators in the vectorized body of a function by their meaning."""
     import tvm_ffi
     from tvm import ir, tirx
 
@@ -178,9 +178,9 @@ def define_operators() -> None:
 
 @cache
 def round_in_vectors() -> None:
-    """Let TVM keep vectors where values are rounded to the nearest integer.
+    """Let TVM vectorize the rounding to the nearest integer.
 
-    It does not say of ``nearbyint`` that it may, though LLVM has the instruction.
+    TVM does not declare ``nearbyint`` as vectorizable, though LLVM has the instruction.
     """
     from tvm import ir
 

@@ -177,7 +177,7 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
 
 
 def _renew_names(block: Any) -> Any:
-    """Copy a block with names of its own for values: to TVM a name has one value."""
+    """Copy a block with new names for its values: TVM allows one value for each name."""
     import tvm_ffi
     from tvm import tirx
 

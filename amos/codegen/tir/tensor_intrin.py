@@ -51,7 +51,7 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
 
 
 def check_operands(intrinsic: Intrinsic) -> None:
-    """Raise unless a CPU kernel can hold every operand as its memory statement has it.
+    """Raise unless a CPU kernel can hold every operand as its memory statement requires.
 
     Raises:
         BuildError: a dtype of the intrinsic cannot be held in a TVM buffer, fragments have
@@ -81,7 +81,7 @@ def check_operands(intrinsic: Intrinsic) -> None:
 
 
 def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
-    """Register an intrinsic with TVM once and return the name it goes by.
+    """Register an intrinsic with TVM once; return its name there.
 
     Args:
         kind: ``"native"`` or ``"generic"``, see :func:`implementation`; or ``"c"`` for
@@ -148,7 +148,7 @@ def parse_function(text: str) -> Any:
 
 
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
-    """Write pattern and implementation in TVMScript, and name the two."""
+    """Write pattern and implementation in TVMScript; return both, and a name for them."""
     check_operands(intrinsic)
     intrinsic = intrinsic.ordered
     compute, parts = _spell_operands(intrinsic), partial_sums(intrinsic, kind)
