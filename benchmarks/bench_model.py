@@ -72,7 +72,7 @@ def main() -> None:
     found: dict[str, float] = {}
     count, times = arguments.candidates, arguments.repeated
     found["candidates_per_second"], found["slowest_mapping"] = rate(
-        fig5.stored().machine, fig5.INTRINSIC, count, times
+        fig5.load_stored().machine, fig5.INTRINSIC, count, times
     )
     # The spaces of a GPU take longer to draw from, and there are more mappings.
     found["gpu_candidates_per_second"], found["gpu_slowest_mapping"] = rate(

@@ -67,7 +67,7 @@ def load_box(
     return tuple(box)
 
 
-def united(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
+def unite(first: Box, second: Box, shape: tuple[int, ...]) -> Box:
     """Return the smallest box of both; whole dimensions where their offsets differ."""
     box = []
     for near, far, size in zip(first, second, shape, strict=True):

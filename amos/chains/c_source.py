@@ -30,15 +30,15 @@ def c_chain(
     units = {name: each.mapping.intrinsic for name, each in candidate.products.items()}
     choices = {name: emitted_kinds(unit, implementation) for name, unit in units.items()}
     try:
-        return _generated(candidate, limits, {name: each[0] for name, each in choices.items()})
+        return _generate(candidate, limits, {name: each[0] for name, each in choices.items()})
     except ExportError:
         # Few of LLVM's instructions have a form in C here; the C implementation is one.
         if all(len(each) == 1 for each in choices.values()):
             raise
-        return _generated(candidate, limits, {name: each[-1] for name, each in choices.items()})
+        return _generate(candidate, limits, {name: each[-1] for name, each in choices.items()})
 
 
-def _generated(candidate: ChainCandidate, limits: CpuLimits, choices: dict[str, str]) -> CKernel:
+def _generate(candidate: ChainCandidate, limits: CpuLimits, choices: dict[str, str]) -> CKernel:
     """Generate C in which each product's instruction is emitted as chosen."""
     import tvm
 

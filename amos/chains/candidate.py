@@ -169,7 +169,7 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
         name = tiled.step.output.tensor.name
         packed = packable(tiling, tiled) if name in packs else {}
         boxes = {source: tiled.size(source) for source in packed}
-        local = tiling.localized(tiled, shapes_of(tiling, tiled) | boxes)
+        local = tiling.localize(tiled, shapes_of(tiling, tiled) | boxes)
         assert isinstance(local, Operator)
         names = _naming(local)
         constants = (*_constants_of(tiling, tiled), *packed)

@@ -233,11 +233,11 @@ class _Builder:
             # Moved by the cut loop: copied for each part, else once for a tile.
             moving = [name for name in self.copies if self._moves(name, cut.name)]
             fixed = [name for name in self.copies if name not in moving]
-            parts = (*self._copied(moving), *self._phase("body"))
+            parts = (*self._copy_inputs(moving), *self._phase("body"))
             body = (Loop(f"{cut.name}.part", cut.count, parts, is_reduce=True),)
-            body = (*self._copied(fixed), *self._phase("before"), *body, *self._phase("after"))
+            body = (*self._copy_inputs(fixed), *self._phase("before"), *body, *self._phase("after"))
         else:
-            body = (*self._copied(self.copies), *map(self._step, self.tiling.steps))
+            body = (*self._copy_inputs(self.copies), *map(self._step, self.tiling.steps))
         temporaries = {tensor.name: tensor for tensor in self.tiling.temporaries}
         body = (
             *(
@@ -254,7 +254,7 @@ class _Builder:
     def _moves(self, tensor: str, loop: str) -> bool:
         return any(loop in place.start.names for place in self.tiling.boxes[tensor])
 
-    def _copied(self, names: Iterable[str]) -> tuple[Node, ...]:
+    def _copy_inputs(self, names: Iterable[str]) -> tuple[Node, ...]:
         nodes: list[Node] = []
         inputs = {tensor.name: tensor for tensor in self.tiling.chain.inputs}
         for name in names:

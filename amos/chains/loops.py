@@ -161,13 +161,13 @@ class _Row:
         """Write the statements that compute one row, or several together."""
         lane = self.local.lane
         if lane is None or len(self.step.spatial) == len(rows) and not self.step.reduce:
-            yield self._stored(self._value({}), {})
+            yield self._store(self._value({}), {})
         elif self.local.is_row:
-            yield from self._reduced(lane)
+            yield from self._reduce_row(lane)
         elif self.step.reduce:
-            yield from self._accumulated(lane, rows)
+            yield from self._accumulate(lane, rows)
         else:
-            yield from self._vectors(lane, lambda at: self._stored(self._value(at), at))
+            yield from self._vectors(lane, lambda at: self._store(self._value(at), at))
 
     def _value(self, at: Mapping[str, Any]) -> Any:
         """Write the expression at a point."""
@@ -179,7 +179,7 @@ class _Row:
         indices = [index.evaluate(self.at | dict(at)) for index in self.step.output.indices]
         return self.buffers[self.step.output.tensor.name], indices or [0]
 
-    def _stored(self, value: Any, at: Mapping[str, Any]) -> Any:
+    def _store(self, value: Any, at: Mapping[str, Any]) -> Any:
         from tvm import tirx
 
         buffer, indices = self._target(at)
@@ -206,7 +206,7 @@ class _Row:
                 start += count * lanes
             lanes //= 2
 
-    def _combined(self, first: Any, second: Any) -> Any:
+    def _combine(self, first: Any, second: Any) -> Any:
         from tvm import tirx
 
         if self.step.combiner == "+":
@@ -226,7 +226,7 @@ class _Row:
         infinite = float("-inf" if self.step.combiner == "max" else "inf")
         return tirx.const(infinite, self.kind)
 
-    def _reduced(self, lane: Iteration) -> Iterator[Any]:
+    def _reduce_row(self, lane: Iteration) -> Iterator[Any]:
         """Combine a row in vectors, and these at the end."""
         from tvm import tirx
 
@@ -256,9 +256,9 @@ class _Row:
         while size > 1:
             size //= 2
             place = tirx.Var("lane", "int32")
-            value = self._combined(element_at(place), element_at(size + place))
+            value = self._combine(element_at(place), element_at(size + place))
             yield tirx.For(place, 0, size, tirx.ForKind.VECTORIZED, put(place, value))
-        yield self._stored(element_at(0), {})
+        yield self._store(element_at(0), {})
 
     def _inner(
         self, lane: Iteration, chains: int, width: int, vectors: Any, put: Any, element_at: Any
@@ -270,7 +270,7 @@ class _Row:
 
         def taking(position: Any, at: Any) -> Any:
             value = self._value(outer | {lane.name: at})
-            return put(position, self._combined(element_at(position), value))
+            return put(position, self._combine(element_at(position), value))
 
         body: list[Any] = []
         count = lane.extent // (chains * width)
@@ -295,7 +295,7 @@ class _Row:
             nest = tirx.For(outer[it.name], 0, it.extent, tirx.ForKind.SERIAL, nest)
         yield nest
 
-    def _accumulated(self, lane: Iteration, rows: Sequence[Iteration]) -> Iterator[Any]:
+    def _accumulate(self, lane: Iteration, rows: Sequence[Iteration]) -> Iterator[Any]:
         """Combine neighbouring elements over the same reductions in registers.
 
         Those of some rows together share what they read.
@@ -338,7 +338,7 @@ class _Row:
 
         def taking(row: int, place: Any) -> Any:
             value, at = self._value(outer | place_of(row, place)), row * size + place
-            return tirx.BufferStore(sums, self._combined(tirx.BufferLoad(sums, [at]), value), [at])
+            return tirx.BufferStore(sums, self._combine(tirx.BufferLoad(sums, [at]), value), [at])
 
         yield tirx.AllocBuffer(sums)
         yield from vectors(
@@ -350,7 +350,7 @@ class _Row:
             nest = tirx.For(outer[it.name], 0, it.extent, kind, nest)
         yield nest
         yield from vectors(
-            lambda row, place: self._stored(
+            lambda row, place: self._store(
                 tirx.BufferLoad(sums, [row * size + place]), place_of(row, place)
             )
         )

@@ -54,7 +54,7 @@ class ChainTask:
         """Build, verify, then time it; nothing runs before the cores are ours."""
         kernel: Any
         try:
-            kernel = self._built()
+            kernel = self._build()
         except AmosError as error:
             if lacks_memory(error):
                 raise MemoryError(str(error)) from error
@@ -75,7 +75,7 @@ class ChainTask:
         count = repeat_count(self.repeat, once, context.limit)
         return replace(judged, times=tuple(kernel.times(inputs, repeat=count, flush=self.flush)))
 
-    def _built(self) -> Any:
+    def _build(self) -> Any:
         """Build the kernel where it runs."""
         if self.place is not None:
             return self.place.build(self.candidate)

@@ -112,7 +112,7 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        csp = self.csp.plus(solver.fix_values(self._named(fixed or {})))
+        csp = self.csp.plus(solver.fix_values(self._name_variables(fixed or {})))
         drawn: dict[tuple[int, ...], None] = {}
         order = [variable.name for variable in self.csp.tunables]
         loops = [f"map.{loop.name}" for loop in self.nest.loops]
@@ -143,7 +143,7 @@ class ParallelSpace:
                 raise UnknownNameError("loop", name, loops)
         used = {*assignment.values()}
         uses: dict[str, Value] = {f"uses.{c}": int(c in used) for c in self.choices[2:]}
-        positions = self.csp.positions(self._named(assignment) | uses)
+        positions = self.csp.positions(self._name_variables(assignment) | uses)
         broken = self.csp.find_violated({name: (at,) for name, at in positions.items()})
         single = [constraint for constraint in broken if isinstance(constraint, In)]
         return tuple(_word(constraint) for constraint in single or broken)
@@ -155,7 +155,7 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        core = solver.explain(self.csp, solver.fix_values(self._named(assignment)))
+        core = solver.explain(self.csp, solver.fix_values(self._name_variables(assignment)))
         return tuple(_word(c) for c in core if c.rule != "given")
 
     def impossible(self, assignment: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class ParallelSpace:
             UnknownNameError: there is no such loop.
             ScheduleError: a loop has a value that there is not.
         """
-        csp = self.csp.plus(solver.fix_values(self._named(assignment)))
+        csp = self.csp.plus(solver.fix_values(self._name_variables(assignment)))
         empty = {name for name, positions in csp.allowed.items() if not positions}
         broken: list[Constraint] = [
             c for c in csp.constraints if isinstance(c, In) and c.variable in empty
@@ -182,7 +182,7 @@ class ParallelSpace:
         rules = RULES if self.limits is None else (*RULES, *GROUP_RULES)
         return {rule: limits.count(rule) for rule in rules}
 
-    def _named(self, assignment: Mapping[str, str]) -> dict[str, Value]:
+    def _name_variables(self, assignment: Mapping[str, str]) -> dict[str, Value]:
         for name, value in assignment.items():
             if value not in self.choices:
                 choices = ", ".join(self.choices)

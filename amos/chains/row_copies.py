@@ -32,10 +32,10 @@ def move_rows(flat: Any, rows: RollingRows) -> Iterator[Any]:
 
     width = int(flat.shape[0]) // (rows.halo + rows.fresh)
 
-    def moved(place: Any) -> Any:
+    def move(place: Any) -> Any:
         return tirx.BufferStore(flat, tirx.BufferLoad(flat, [place + rows.fresh * width]), [place])
 
-    return _in_vectors(rows.halo * width, str(flat.dtype), moved)
+    return _in_vectors(rows.halo * width, str(flat.dtype), move)
 
 
 def fill_rows(flat: Any, rows: RollingRows, first: Any, value: Any) -> Iterator[Any]:

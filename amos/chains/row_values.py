@@ -50,20 +50,20 @@ class RowValue:
             if own.names:
                 places[own.names[0]] = index + -own.constant
 
-        def moved(access: BufferLoad) -> BufferLoad:
+        def move(access: BufferLoad) -> BufferLoad:
             indices = tuple(index.substitute(places) for index in access.indices)
             return replace(access, indices=indices)
 
         return RowValue(
             load,
-            moved(self.read),
-            self.scale and moved(self.scale),
-            tuple(Divisor(moved(each.total), each.quotient) for each in self.divisors),
+            move(self.read),
+            self.scale and move(self.scale),
+            tuple(Divisor(move(each.total), each.quotient) for each in self.divisors),
             self.combiner,
         )
 
 
-def widened(load: BufferLoad) -> BufferLoad:
+def widen(load: BufferLoad) -> BufferLoad:
     """Return the access to a sum before it is rounded to 16 bits; others as they are."""
     kind = dtype(str(load.tensor.dtype))
     if kind.is_integer or kind.bits >= 32:

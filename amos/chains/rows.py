@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from amos.chains.boxes import user_name
-from amos.chains.row_values import Divisor, RowValue, widened
+from amos.chains.row_values import Divisor, RowValue, widen
 from amos.errors import ScheduleError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, Epilogue, Iteration, Operator, dtype
 from amos.ir.chain import Step, loads_of
@@ -210,9 +210,9 @@ class _Cutter:
 
     def _put(self, node: Node) -> Node:
         """Replace reads in an expression by the values' places."""
-        return node.with_loads(self._placed)
+        return node.with_loads(self._place)
 
-    def _placed(self, load: BufferLoad) -> BufferLoad:
+    def _place(self, load: BufferLoad) -> BufferLoad:
         value = self._value(load)
         return load if value is None or not value.is_partial or value.combiner else value.read
 
@@ -242,17 +242,17 @@ class _Cutter:
         sums_parts = self.parts > 1 and combiner == "+"
         if sums_parts and kind.is_integer and kind.bits < 32:
             self._refuse(step, f"is rounded to {kind.spelled} behind its sum")
-        output = widened(step.output) if sums_parts else step.output
+        output = widen(step.output) if sums_parts else step.output
         # Tiles may overlap, so that a result is stored once and never read again.
         late = bool(divisors) or output is not step.output
         late |= self.parts > 1 and name == self.chain.result.name
-        target = renamed(output, f"{name}.total") if late else output
+        target = rename(output, f"{name}.total") if late else output
         if self.parts == 1:
             self._once(step, target, divisors, combiner, scale)
             return
-        partial = renamed(output, f"{name}.part")
+        partial = rename(output, f"{name}.part")
         self.body.append(writing(step, partial))
-        self.body.extend(self._combined(step, target, partial, combiner, scale))
+        self.body.extend(self._combine(step, target, partial, combiner, scale))
         self.running.append((step, target, combiner))
         self.values[name] = RowValue(step.output, target, scale, divisors, combiner)
         if late:
@@ -268,8 +268,8 @@ class _Cutter:
     ) -> None:
         """Add a row in one part, which needs no combining."""
         if divisors and isinstance(step, Operator):
-            value = _divided(Node(ACC), divisors)
-            wide, kind = widened(step.output), str(step.output.tensor.dtype)
+            value = _divide(Node(ACC), divisors)
+            wide, kind = widen(step.output), str(step.output.tensor.dtype)
             epilogue = Epilogue(value, None if wide == step.output else kind)
             compute = replace(step.compute, dst=wide)
             self.body.append(replace(step, compute=compute, epilogue=epilogue))
@@ -283,7 +283,7 @@ class _Cutter:
 
     def _finish(self, step: Step, target: BufferLoad, divisors: tuple[Divisor, ...]) -> None:
         """Divide a sum by what its parts were yet to be divided by."""
-        self.after.append(_elementwise(step, step.output, _divided(_read(target), divisors)))
+        self.after.append(_elementwise(step, step.output, _divide(_read(target), divisors)))
         del self.values[step.output.tensor.name]
         self.late.add(step.output.tensor.name)
 
@@ -301,10 +301,10 @@ class _Cutter:
     def _reading(self, step: Step) -> Step:
         """Return a step that reads values where they are."""
         if isinstance(step, Operator):
-            return step.with_loads(lambda x: x if x is step.output else self._placed(x))
+            return step.with_loads(lambda x: x if x is step.output else self._place(x))
         return replace(step, expression=self._put(step.expression))
 
-    def _combined(
+    def _combine(
         self,
         step: Step,
         target: BufferLoad,
@@ -316,7 +316,7 @@ class _Cutter:
         if combiner == "+":
             total = _read(target)
             if scale is not None:
-                factor = _read(renamed(scale, f"{scale.tensor.name}.factor"))
+                factor = _read(rename(scale, f"{scale.tensor.name}.factor"))
                 total = Node("multiply", (total, factor))
             yield _elementwise(step, target, Node("add", (total, _read(partial))))
             return
@@ -325,7 +325,7 @@ class _Cutter:
             # What is relative to this maximum changes by that factor.
             power = Node("subtract", (_read(target), both))
             factor = Node(EXP_NEGATIVE, (power,), function=functions()[EXP_NEGATIVE])
-            yield _elementwise(step, renamed(target, f"{target.tensor.name}.factor"), factor)
+            yield _elementwise(step, rename(target, f"{target.tensor.name}.factor"), factor)
         yield _elementwise(step, target, both)
 
 
@@ -358,7 +358,7 @@ def _without_idle(phases: Phases, result: str) -> Phases:
     return Phases(before, body, after)
 
 
-def renamed(load: BufferLoad, name: str) -> BufferLoad:
+def rename(load: BufferLoad, name: str) -> BufferLoad:
     """Return the access to another tensor of the same shape."""
     return replace(load, tensor=replace(load.tensor, name=name))
 
@@ -374,7 +374,7 @@ def _read(load: BufferLoad) -> Node:
     return Node("read", load=load)
 
 
-def _divided(value: Node, divisors: tuple[Divisor, ...]) -> Node:
+def _divide(value: Node, divisors: tuple[Divisor, ...]) -> Node:
     for divisor in divisors:
         pair = value, _read(divisor.total)
         value = Node(divisor.quotient, pair, function=functions().get(divisor.quotient))

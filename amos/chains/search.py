@@ -111,7 +111,7 @@ def explore_chain(
         if records is not None:
             store = stack.enter_context(Records(records))
             identity = identity_of(target) if executor is None else executor.identity
-            log = ChainLog(store, chain, identity, seed, _recorded(search, measure), target)
+            log = ChainLog(store, chain, identity, seed, _describe_options(search, measure), target)
         measuring = Measuring(executor, measure, log)
         done = (*run_trials(listed.options, measuring, trials, rng, search, progress),)
         replayed = log.replayed if log else 0
@@ -120,7 +120,7 @@ def explore_chain(
         )
 
 
-def _recorded(search: SearchOptions, measure: MeasureOptions) -> dict[str, Any]:
+def _describe_options(search: SearchOptions, measure: MeasureOptions) -> dict[str, Any]:
     """Return the options that tell two searches of a chain apart."""
     fixed = [[name, value] for name, value in search.fix]
     return measure.to_record() | ({"fix": fixed} if fixed else {})

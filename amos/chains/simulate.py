@@ -98,7 +98,7 @@ def _run(
         if tiled.rows is not None:
             _run_units(tiling, tiled, at, arrays, tile, is_first)
             continue
-        local = tiling.localized(tiled, {})
+        local = tiling.localize(tiled, {})
         views = {
             name: array[_slices(tiling.boxes[name], at)]
             for name, array in arrays.items()
@@ -120,7 +120,7 @@ def _run_units(
     is_first: bool,
 ) -> None:
     """Compute rows that roll unit by unit, or fill them where they are beyond their tensor."""
-    rows, local = tiled.rows, tiling.localized(tiled, {})
+    rows, local = tiled.rows, tiling.localize(tiled, {})
     assert rows is not None
     tensor = result_of(tiled.step)
     if is_first:

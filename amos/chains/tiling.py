@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from amos.chains.boxes import Box, Range, load_box, local_iterations, local_load, origins_of, united
+from amos.chains.boxes import Box, Range, load_box, local_iterations, local_load, origins_of, unite
 from amos.chains.rolling import RollingRows, roll_rows
 from amos.chains.rows import Phases, cut_rows
 from amos.errors import ScheduleError
@@ -239,8 +239,8 @@ class Tiling:
                 if self._is_whole(step, name):
                     box = tuple(map(Range.whole, load.tensor.shape))
                 if self.cut is not None and name in once:
-                    box = _unmoved(box, self.cut.name, load.tensor.shape)
-                boxes[name] = united(boxes[name], box, load.tensor.shape) if name in boxes else box
+                    box = _drop_offsets(box, self.cut.name, load.tensor.shape)
+                boxes[name] = unite(boxes[name], box, load.tensor.shape) if name in boxes else box
                 reads[name].append(load)
         return Layout(boxes, rolling)
 
@@ -263,7 +263,7 @@ class Tiling:
             own, shape = load.tensor.name, load.tensor.shape
             inner = self.rolling_loop if own in written else ""
             box = load_box(load, ranges, step.extents, inner)
-            boxes[own] = united(boxes[own], box, shape) if own in boxes else box
+            boxes[own] = unite(boxes[own], box, shape) if own in boxes else box
         return ranges, boxes
 
     def _is_whole(self, step: Step, tensor: str) -> bool:
@@ -307,7 +307,7 @@ class Tiling:
                 depth = len(self.loops) if phase != "body" and self.cut else depth
                 rows = self.layout.rolling.get(step.output.tensor.name)
                 steps.append(TiledStep(step, ranges, depth, phase, boxes, rows))
-        return _hoisted(steps, len(self.loops))
+        return _hoist(steps, len(self.loops))
 
     @property
     def temporaries(self) -> tuple[Tensor, ...]:
@@ -324,7 +324,7 @@ class Tiling:
         """Count bytes of a tensor's tile."""
         return _nbytes(tensor, self.size(tensor.name))
 
-    def localized(self, tiled: TiledStep, shapes: Mapping[str, tuple[int, ...]]) -> Step:
+    def localize(self, tiled: TiledStep, shapes: Mapping[str, tuple[int, ...]]) -> Step:
         """Return a step on tensors that begin where the box of a tile does.
 
         Args:
@@ -361,7 +361,7 @@ def _nbytes(tensor: Tensor, size: Sequence[int]) -> int:
     return prod(size) * dtype(str(tensor.dtype)).numpy.itemsize
 
 
-def _unmoved(box: Box, axis: str, shape: tuple[int, ...]) -> Box:
+def _drop_offsets(box: Box, axis: str, shape: tuple[int, ...]) -> Box:
     """Return a box that is written once for all parts of a row: whole where parts move it."""
     return tuple(
         Range.whole(size) if axis in place.start.names else place
@@ -376,7 +376,7 @@ def _rows_of(chain: Chain) -> list[str]:
     return [name for name in chain.extents if name in reduced & spatial]
 
 
-def _hoisted(steps: list[TiledStep], most: int) -> tuple[TiledStep, ...]:
+def _hoist(steps: list[TiledStep], most: int) -> tuple[TiledStep, ...]:
     """Return the steps, each no less deep than the steps it reads."""
     depths: dict[str, int] = {}
     placed = []

@@ -35,7 +35,7 @@ def tilings_of(
         [fixed[n]] if n in fixed else _sizes(chain, n, _count_halo(rolling_loops.get(n)))
         for n in result
     ]
-    cuts = [n for n in _reduced(chain) if n not in result]
+    cuts = [n for n in _list_reduced(chain) if n not in result]
     cut_choices: list[dict[str, int]] = [{}] if not fixed.keys() - set(result) else []
     for name in cuts:
         sizes = [fixed[name]] if name in fixed else _parts(chain.extents[name])
@@ -143,7 +143,7 @@ def _parts(extent: int) -> list[int]:
     return [n for n in range(16, extent) if extent % n == 0 and n & (n - 1) == 0 or 2 * n == extent]
 
 
-def _reduced(chain: Chain) -> list[str]:
+def _list_reduced(chain: Chain) -> list[str]:
     reduced = {it.name for step in chain.steps for it in step.reduce}
     spatial = {it.name for step in chain.steps[:-1] for it in step.spatial}
     return [name for name in chain.extents if name in reduced & spatial]

@@ -65,7 +65,7 @@ class _Corrections:
 
     logs: defaultdict[object, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def corrected(self, option: ChainOption) -> float:
+    def correct(self, option: ChainOption) -> float:
         """Scale predicted seconds by what was measured of its tiling and products."""
         total = 0.0
         for key in option.keys:
@@ -130,7 +130,7 @@ def run_trials(
         by_chance = is_measured and number > 0 and rng.random() < search.epsilon
         place = int(rng.integers(len(pending))) if by_chance else None
         if place is None:
-            place = min(range(len(pending)), key=lambda n: corrections.corrected(pending[n]))
+            place = min(range(len(pending)), key=lambda n: corrections.correct(pending[n]))
         option = pending.pop(place)
         measurement = measuring.measure(option)
         if measurement is not None:

@@ -303,7 +303,7 @@ class _Writer:
         return tirx.For(self.units[name], 0, count, tirx.ForKind.SERIAL, body)
 
     def _local(self, tiled: TiledStep) -> LocalAssignment:
-        local = self.tiling.localized(tiled, shapes_of(self.tiling, tiled))
+        local = self.tiling.localize(tiled, shapes_of(self.tiling, tiled))
         origins = self._origins()
         starts = {name: run.start.evaluate(origins) for name, run in tiled.ranges.items()}
         if isinstance(local, Operator):

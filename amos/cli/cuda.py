@@ -33,7 +33,7 @@ def cuda_command(
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Each operator of Table 6 as a CUDA kernel: compiled, inspected, run on the host."""
+    """Compile, inspect and run on the host each operator of Table 6 as a CUDA kernel."""
     from amos.reproduce.cuda import cuda, cuda_jobs
 
     jobs = cuda_jobs(operator or (), (), arch or ())
@@ -73,7 +73,7 @@ def _tell(row: CudaRow) -> None:
 
 
 def table2_command(csv: Csv = None, as_json: AsJson = False) -> None:
-    """How many operators of five networks map to Tensor Cores, beside the paper's counts."""
+    """Count the operators of five networks that map to Tensor Cores, beside the paper's counts."""
     from amos.reproduce.table2 import table2
 
     rows = table2()

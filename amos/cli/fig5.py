@@ -36,7 +36,7 @@ def fig5_command(
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
-    """How well the performance model ranks what was measured, per layer and overall."""
+    """Show how well the performance model ranks measured kernels, per layer and overall."""
     if gpu is not None:
         if measure or fit or dataset or plot:
             raise typer.BadParameter("--gpu published has times of its own; leave out the others")
@@ -51,7 +51,7 @@ def fig5_command(
         if dataset is not None:
             save(data, dataset)
     else:
-        data = figure.stored() if dataset is None else load(dataset)
+        data = figure.load_stored() if dataset is None else load(dataset)
     costs = figure.fit(data, figure.FITTED_ON) if fit else None
     if plot is not None:
         amos.viz.write(amos.viz.accuracy(figure.predictions(data, costs)), plot)

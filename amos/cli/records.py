@@ -74,7 +74,7 @@ def best_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The fastest right candidate of each operator and intrinsic, on this machine.
+    """Show the fastest right candidate of each operator and intrinsic on this machine.
 
     With OPERATOR those of its intrinsics, and which of them is the fastest.
     """

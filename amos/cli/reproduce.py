@@ -61,7 +61,7 @@ def table6_command(csv: Csv = None, as_json: AsJson = False) -> None:
 
 @app.command("table5")
 def table5_command(rule: Rule = "paper", csv: Csv = None, as_json: AsJson = False) -> None:
-    """The mapping printed for each layer of ResNet-18, by its name in our space."""
+    """Show the mapping printed for each layer of ResNet-18, by its name in our space."""
     from amos import reproduce
 
     rows = reproduce.table5(rule)
@@ -147,7 +147,7 @@ def gta_fig8_command(
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
-    """How many measurements each scheduler of a network's tasks needs, on stored samples."""
+    """Count the measurements each scheduler of a network's tasks needs, on stored samples."""
     from amos import reproduce
 
     rows = reproduce.gta_fig8(seeds)
@@ -200,7 +200,7 @@ def gta_fig10_command(
     csv: Csv = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is lost when a search keeps to a share of the mappings, on stored samples."""
+    """Measure what a search loses that keeps to a share of the mappings, on stored samples."""
     from amos import reproduce
 
     rows = reproduce.gta_fig10(budget, seeds=seeds)

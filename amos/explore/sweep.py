@@ -128,7 +128,7 @@ def sweep(
     for number, chosen in enumerate(combinations):
         settings = dict(zip(names, chosen, strict=True))
         try:
-            sized, there = resized(unit, machine, settings, number)
+            sized, there = resize(unit, machine, settings, number)
         except (IntrinsicError, MachineError) as error:
             results += [Point(settings, op.name, reason=str(error)) for op in operators]
             continue
@@ -272,7 +272,7 @@ def _report_point(
     )
 
 
-def resized(
+def resize(
     unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int = 0
 ) -> tuple[Intrinsic, Machine]:
     """Apply settings to a unit and its machine.

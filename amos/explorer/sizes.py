@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amos.errors import AmosError
-from amos.explore.sweep import resized, value_of
+from amos.explore.sweep import resize, value_of
 from amos.explorer.state import FieldError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
@@ -48,7 +48,7 @@ def resize_unit(
     if machine is None:
         raise FieldError("sizes", "choose a machine: a call takes as long there in any size")
     try:
-        return resized(unit, machine, settings)
+        return resize(unit, machine, settings)
     except AmosError as error:
         raise FieldError("sizes", str(error)) from None
 

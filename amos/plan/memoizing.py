@@ -17,7 +17,7 @@ def memoize(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """
 
     @wraps(method)
-    def memoized(*args: _P.args, **named: _P.kwargs) -> _R:
+    def call(*args: _P.args, **named: _P.kwargs) -> _R:
         owner, *arguments = args
         key = method.__name__, *arguments, *named.values()
         results = owner.__dict__.setdefault("_memoized", {})
@@ -26,4 +26,4 @@ def memoize(method: Callable[_P, _R]) -> Callable[_P, _R]:
         result: _R = results[key]
         return result
 
-    return memoized
+    return call

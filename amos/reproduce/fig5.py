@@ -126,7 +126,7 @@ class Judged:
         }
 
 
-def stored(name: str = "fig5") -> Dataset:
+def load_stored(name: str = "fig5") -> Dataset:
     """Load samples that come with the package: ``"fig5"``, or ``"fig5_second_cpu"``.
 
     The second CPU is of another maker. It was measured before kernels wrote cut tiles separately,
@@ -246,7 +246,7 @@ def second_cpu() -> dict[str, Any]:
     With the constants that were fitted on ResNet-18 there, and under ``first_constants`` with those
     of the first CPU, as on a CPU without measurements.
     """
-    dataset, first = stored("fig5_second_cpu"), stored().machine_with(None).costs
+    dataset, first = load_stored("fig5_second_cpu"), load_stored().machine_with(None).costs
     held_back, machine = dataset.of(HELD_BACK), dataset.machine_with(None)
     return {
         "machine": dataset.machine.source,

@@ -16,7 +16,7 @@ import numpy as np
 from amos.explore.options import check_count
 from amos.explore.retention import check_retain
 from amos.machine import Machine
-from amos.reproduce.fig5 import stored
+from amos.reproduce.fig5 import load_stored
 from amos.reproduce.gta_replay import replay_search
 from amos.reproduce.samples import LayerSamples
 
@@ -58,7 +58,7 @@ def fig10(budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10) 
     """
     check_retain(budget, "budget")
     check_count("seeds", seeds)
-    dataset = stored()
+    dataset = load_stored()
     machine = dataset.machine_with(None)
     layers = dataset.of(dataset.layers)
     return [_row(layers, machine, budget, check_retain(rate), seeds) for rate in rates]

@@ -18,7 +18,7 @@ import numpy as np
 from amos import operators
 from amos.explore.options import check_count
 from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TRIALS, TaskState, scheduler
-from amos.reproduce.fig5 import stored as samples
+from amos.reproduce.fig5 import load_stored as samples
 from amos.reproduce.gta_replay import BATCH, replay_search
 from amos.reproduce.pools import POOLED, PooledTask, load_pool
 from amos.reproduce.samples import Dataset, LayerSamples

@@ -38,7 +38,7 @@ class Falling:
         return self.floor + self.above * math.exp(-self.speed * slices)
 
 
-def divided(
+def divide_slices(
     among: TaskScheduler, tasks: Sequence[Falling], slices: int, kind: str = "conv2d"
 ) -> tuple[list[int], list[TaskState]]:
     """Divide slices; return their allocation and the final states of the tasks."""
@@ -67,7 +67,7 @@ class SchedulerContract:
         """Also after other tasks ended, until all have."""
         for slices, ends, count in product((1, 5, 40), (1, 3), (1, 2, 6)):
             tasks = [Falling(above=1e-3 * n, weight=n % 3, ends=ends) for n in range(count)]
-            order, states = divided(self.make(slices), tasks, slices)
+            order, states = divide_slices(self.make(slices), tasks, slices)
             assert len(order) == min(slices, ends * count)
             assert all(state.ended for state in states) or len(order) == slices
             if self.tries_all and slices >= count:
@@ -76,9 +76,9 @@ class SchedulerContract:
     def test_it_keeps_nothing_in_mind(self) -> None:
         """Equal results lead to equal decisions, so that a run can be continued."""
         tasks = [Falling(above=1e-3 * n, speed=0.1 * n, weight=n) for n in range(1, 5)]
-        order, _ = divided(self.make(30), tasks, 30)
+        order, _ = divide_slices(self.make(30), tasks, 30)
         for done in range(30):
-            _, states = divided(self.make(30), tasks, done)
+            _, states = divide_slices(self.make(30), tasks, done)
             assert self.make(30).next(states) == order[done]
 
     def test_no_task(self) -> None:
@@ -87,12 +87,12 @@ class SchedulerContract:
 
     def test_what_never_runs_does_not_hold_the_others_up(self) -> None:
         """A network without any running task uses all slices, too."""
-        order, _ = divided(self.make(20), [Falling(above=math.inf), Falling()], 20)
+        order, _ = divide_slices(self.make(20), [Falling(above=math.inf), Falling()], 20)
         assert {0, 1} == {*order} and order.count(1) >= 10
-        assert len(divided(self.make(20), [Falling(above=math.inf)] * 3, 20)[0]) == 20
+        assert len(divide_slices(self.make(20), [Falling(above=math.inf)] * 3, 20)[0]) == 20
 
     def test_where_nothing_counts_each_gets_its_turn(self) -> None:
         """All weights are zero, or nothing ever runs."""
         for task in (Falling(weight=0.0), Falling(above=math.inf)):
-            _, states = divided(self.make(20), [task] * 4, 20)
+            _, states = divide_slices(self.make(20), [task] * 4, 20)
             assert [state.slices for state in states] == [5] * 4

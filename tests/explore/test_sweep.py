@@ -14,7 +14,7 @@ import amos
 from amos import viz
 from amos.cli.app import main
 from amos.errors import BuildError, ExploreError, MachineError, RecordError, UnknownNameError
-from amos.explore.sweep import Point, machine_of, resized, sweep
+from amos.explore.sweep import Point, machine_of, resize, sweep
 from amos.intrinsics import Memory, Timing
 from amos.machine import Peak
 from amos.machine.catalogue import with_timings
@@ -128,9 +128,9 @@ def test_a_point_that_cannot_be_says_why() -> None:
 def test_strides_of_a_statement_follow_the_size_unless_they_are_its_own() -> None:
     rows = Memory.parse("global.Dst[addr_c + i1 * 64 + i2] = acc.Dst[i1, i2]", capacity=128 << 10)
     own = replace(VTA, memory=(*VTA.memory[:2], rows))
-    sized, _ = resized(own, PYNQ, {"extents.i2": 8}, 0)
+    sized, _ = resize(own, PYNQ, {"extents.i2": 8}, 0)
     assert [m.strides for m in sized.memory] == [("16", "1"), ("16", "1"), ("64", "1")]
-    sized, _ = resized(own, PYNQ, {"extents.r1": 32, "memory.acc.capacity": 4096}, 1)
+    sized, _ = resize(own, PYNQ, {"extents.r1": 32, "memory.acc.capacity": 4096}, 1)
     assert [m.strides for m in sized.memory] == [("32", "1"), ("32", "1"), ("64", "1")]
     assert sized.memory[2].capacity == 4096
 
@@ -152,7 +152,7 @@ def test_the_rate_of_the_instruction() -> None:
     unit = replace(amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), timing=())
     xeon = replace(xeon, peaks={**xeon.peaks, unit.name: Peak(4e-9, 1e-9, "a book")})
     for variant in (unit, replace(unit, timing=(Timing(1.0, "a book", machine="xeon_4110"),))):
-        sized, there = resized(variant, xeon, {"timing.interval": 8})
+        sized, there = resize(variant, xeon, {"timing.interval": 8})
         assert there.peak(sized.name).interval == pytest.approx(8 / xeon.clock)
         assert sized.timing[0].interval == 8
         fast, slow = sweep(variant, xeon, {"timing.interval": [4, 400]}, gemm, trials=2)
@@ -175,7 +175,7 @@ def test_levels_of_the_machine_go_by_their_names() -> None:
     slow, fast = _points({"machine.levels.DRAM.read_bandwidth": [1e8, 0.8e9]})
     assert slow.simulated > 2 * fast.simulated
     assert (
-        resized(VTA, PYNQ, {"machine.DRAM.read_bandwidth": 1e8})[1].levels[-1].read_bandwidth == 1e8
+        resize(VTA, PYNQ, {"machine.DRAM.read_bandwidth": 1e8})[1].levels[-1].read_bandwidth == 1e8
     )
     with pytest.raises(UnknownNameError, match="known are DRAM, sram"):
         _points({"machine.levels.cache.read_bandwidth": [1e8]})
@@ -188,7 +188,7 @@ def test_tiles_of_all_buffers_fit_the_memory_that_these_are_in() -> None:
         (ScheduleSpace(mapping, PYNQ).sample(rng) for _ in range(20)),
         key=_bytes,
     )
-    unit, small = resized(VTA, PYNQ, {"machine.sram": 4096})
+    unit, small = resize(VTA, PYNQ, {"machine.sram": 4096})
     (sized,) = amos.enumerate_mappings(GEMM[0], unit)
     drawn = [ScheduleSpace(sized, small).sample(rng) for _ in range(20)]
     assert 2048 < max(_bytes(s) for s in drawn) <= 4096
@@ -212,7 +212,7 @@ def _bytes(schedule: Any) -> int:
 
 def test_buffers_that_grow_take_their_memory_with_them() -> None:
     def inner(settings: dict[str, Any]) -> int:
-        return resized(VTA, PYNQ, settings)[1].levels[0].capacity
+        return resize(VTA, PYNQ, settings)[1].levels[0].capacity
 
     assert inner({"memory.acc.capacity": 256 << 10}) == PYNQ.levels[0].capacity + (128 << 10)
     assert inner({"memory.acc.capacity": 64 << 10}) == PYNQ.levels[0].capacity

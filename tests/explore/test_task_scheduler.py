@@ -10,7 +10,7 @@ import pytest
 
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.task_scheduler import SCHEDULERS, TaskState, gap, gradient, scheduler
-from amos.testing.schedulers import Falling, SchedulerContract, divided
+from amos.testing.schedulers import Falling, SchedulerContract, divide_slices
 
 
 class TestEqual(SchedulerContract):
@@ -35,8 +35,16 @@ class TestBound(SchedulerContract):
 
 
 def test_equal_shares_and_turns() -> None:
-    assert divided(scheduler("equal", 7), [Falling()] * 3, 7)[0] == [0, 0, 0, 1, 1, 2, 2]
-    assert divided(scheduler("round_robin", 7), [Falling()] * 3, 7)[0] == [0, 1, 2, 0, 1, 2, 0]
+    assert divide_slices(scheduler("equal", 7), [Falling()] * 3, 7)[0] == [0, 0, 0, 1, 1, 2, 2]
+    assert divide_slices(scheduler("round_robin", 7), [Falling()] * 3, 7)[0] == [
+        0,
+        1,
+        2,
+        0,
+        1,
+        2,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("name", ["gradient", "dual", "bound"])
@@ -44,9 +52,9 @@ def test_slices_go_where_the_network_gains(name: str) -> None:
     """One task is long and far from its bound, one is at its bound, one hardly occurs."""
     some = [Falling(above=4e-3, speed=0.2, weight=4.0), Falling(above=0.0, weight=4.0)]
     some.append(Falling(speed=0.2, weight=0.1))
-    order, tasks = divided(scheduler(name, 24), some, 24)
+    order, tasks = divide_slices(scheduler(name, 24), some, 24)
     assert tasks[0].slices > 12 and tasks[2].slices < 6
-    equal = divided(scheduler("equal", 24), some, 24)[1]
+    equal = divide_slices(scheduler("equal", 24), some, 24)[1]
 
     def total(states: list[TaskState]) -> float:
         return sum(state.seconds * state.weight for state in states)
@@ -97,7 +105,7 @@ def test_what_was_not_measured_may_lose_what_the_model_is_wrong_by() -> None:
 
 def test_bound_leaves_out_what_is_too_short_to_matter_until_the_end() -> None:
     tasks = [Falling(speed=0.1), Falling(weight=1e-3)]
-    assert divided(scheduler("bound", 10), tasks, 10)[0] == [0] * 9 + [1]
+    assert divide_slices(scheduler("bound", 10), tasks, 10)[0] == [0] * 9 + [1]
 
 
 @pytest.mark.parametrize("name", [*SCHEDULERS])
@@ -105,7 +113,7 @@ def test_choosing_costs_nothing_beside_measuring(name: str) -> None:
     """Less than a hundredth of 800 trials of a tenth of a second, a fifth of what one takes."""
     tasks = [Falling(above=1e-3 * n, speed=0.01 * n) for n in range(30)]
     start = time.thread_time()
-    divided(scheduler(name, 100), tasks, 100)
+    divide_slices(scheduler(name, 100), tasks, 100)
     assert time.thread_time() - start < 0.8
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amos import operators
-from amos.codegen.device.launch import described_operand
+from amos.codegen.device.launch import describe_load
 from amos.cuda.baseline import Convolution, baseline, library_calls, own_calls
 from amos.ir import Operator
 from amos.validate import evaluate, random_inputs
@@ -35,7 +35,7 @@ def small(name: str) -> tuple[Operator, dict[str, object]]:
     op = builder(dtype="f32", **sizes)
     described = {
         "iterations": op.extents,
-        "operands": [described_operand(load) for load in op.operands],
+        "operands": [describe_load(load) for load in op.operands],
     }
     return op, {"operator": described, "arguments": []}
 

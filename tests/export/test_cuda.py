@@ -192,13 +192,13 @@ def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
 
 def test_reference_is_the_operator() -> None:
     op = operators.get("conv2d", dtype="f32", **CONV)
-    from amos.codegen.device.launch import described_operand
+    from amos.codegen.device.launch import describe_load
 
     rng = np.random.default_rng(0)
     values = {t.name: rng.integers(-9, 9, t.shape).astype(float) for t in op.inputs}
     described = {
         "iterations": {it.name: it.extent for it in op.iterations},
-        "operands": [described_operand(load) for load in op.operands],
+        "operands": [describe_load(load) for load in op.operands],
     }
     extents = op.extents
     all_values = np.indices([extents[it.name] for it in op.spatial]).reshape(len(op.spatial), -1)

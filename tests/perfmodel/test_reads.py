@@ -18,7 +18,7 @@ from tests.support.models import nest_of
 
 
 def machine() -> Machine:
-    return fig5.stored("fig5_second_cpu").machine_with(None)
+    return fig5.load_stored("fig5_second_cpu").machine_with(None)
 
 
 def convolution(batch: int) -> Structure:

@@ -14,7 +14,7 @@ from amos.plan import Schedule, Structure, batch_of
 from amos.reproduce import fig5
 from tests.support.models import VNNI, nest_of
 
-ZEN = fig5.stored("fig5_second_cpu").machine_with(None)
+ZEN = fig5.load_stored("fig5_second_cpu").machine_with(None)
 
 
 def _structure(columns: int) -> Structure:

@@ -59,7 +59,7 @@ def test_leaving_a_term_out_changes_a_prediction() -> None:
     assert {name for off in fig5.TERMS.values() for name in off} | {"ahead"} == {
         field.name for field in fields(Costs)
     }
-    dataset = fig5.stored()
+    dataset = fig5.load_stored()
     samples = dataset.of(("resnet18:C2", "vgg16:V3"))
 
     def predict(**off: float) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_sampling_is_reproducible() -> None:
 
 
 def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> None:
-    stored = fig5.stored()
+    stored = fig5.load_stored()
     assert set(stored.layers) == {*fig5.FITTED_ON, *fig5.HELD_BACK}
     judged = fig5.judge(stored, fig5.HELD_BACK)
     refined = judged.overall
@@ -138,7 +138,7 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
 def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     """Thirty-one candidates a layer, so that one is 3 % of a layer's recall."""
     second = fig5.second_cpu()
-    assert second["machine"] != fig5.stored().machine.source
+    assert second["machine"] != fig5.load_stored().machine.source
     assert set(second["layers"]) == set(fig5.HELD_BACK)
     assert set(second["fitted_on"]["layers"]) == set(fig5.FITTED_ON)
     assert second["pairwise"] > 0.88

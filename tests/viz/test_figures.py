@@ -158,7 +158,7 @@ def test_accuracy_gives_the_share_of_pairs() -> None:
 def test_accuracy_of_the_stored_samples_is_that_of_the_table() -> None:
     from amos.reproduce import fig5
 
-    data = fig5.stored()
+    data = fig5.load_stored()
     predictions = fig5.predictions(data)
     figure = viz.accuracy({"resnet18:C5": predictions["resnet18:C5"]})
     (judged,) = fig5.judge(data, ["resnet18:C5"]).layers

@@ -59,17 +59,17 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
         return ""
     by = TextArithmetic(dialect, {})
     if op.epilogue is not None:
-        by.finished(op.epilogue, accumulator)
+        by.write_result(op.epilogue, accumulator)
     for result in op.further:
-        by.finished(result.epilogue, accumulator)
+        by.write_result(result.epilogue, accumulator)
         if result.last is not None:
-            by.finished(result.last, result.combination_dtype(accumulator))
+            by.write_result(result.last, result.combination_dtype(accumulator))
     for prologue in op.prologues:
-        by.computed(prologue)
+        by.write_source(prologue)
     return by.definitions()
 
 
-def finished(
+def write_result(
     dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
 ) -> str:
     """Write the value that is stored for the accumulator :data:`SUM` in C.
@@ -80,11 +80,13 @@ def finished(
         accumulator: its dtype.
         at: the spatial iterations of the element.
     """
-    return TextArithmetic(dialect, at).finished(epilogue, accumulator)
+    return TextArithmetic(dialect, at).write_result(epilogue, accumulator)
 
 
-def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
-    """Write an expression as :func:`finished` does, as ``int`` or ``float``."""
+def write_wide(
+    dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
+) -> str:
+    """Write an expression as :func:`write_result` does, as ``int`` or ``float``."""
     by, final = TextArithmetic(dialect, at), epilogue.result(accumulator)
     value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
     if final == "float32":
@@ -92,7 +94,7 @@ def widened(dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[
     return by.round_to(value, kind, final)
 
 
-def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
+def write_source(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
     """Write one element of a source that is computed.
 
     Args:
@@ -100,7 +102,7 @@ def computed(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> s
         prologue: what it is computed of.
         at: where it is along the prologue's dimensions.
     """
-    return TextArithmetic(dialect, at).computed(prologue)
+    return TextArithmetic(dialect, at).write_source(prologue)
 
 
 class TextArithmetic:
@@ -123,16 +125,16 @@ class TextArithmetic:
         self.operations: set[str] = set()
         self.functions: dict[str, str] = {}
 
-    def finished(self, epilogue: Epilogue, kind: str) -> str:
+    def write_result(self, epilogue: Epilogue, kind: str) -> str:
         """Write the value that is stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
-        return self.stored(value, epilogue.kind(kind), epilogue.result(kind))
+        return self.write_stored(value, epilogue.kind(kind), epilogue.result(kind))
 
-    def computed(self, prologue: Prologue) -> str:
+    def write_source(self, prologue: Prologue) -> str:
         """Write the staged value of a source."""
-        return self.stored(prologue.compute(self), prologue.kind, prologue.dtype)
+        return self.write_stored(prologue.compute(self), prologue.kind, prologue.dtype)
 
-    def stored(self, value: str, kind: str, final: str) -> str:
+    def write_stored(self, value: str, kind: str, final: str) -> str:
         """Write a value of a kind as an element of a dtype."""
         if dtype(final).is_integer:
             return self.round_to(value, kind, final)
@@ -163,10 +165,10 @@ class TextArithmetic:
             first: a variable.
             second: an expression.
         """
-        both = self._called(_COMBINERS[combiner], kind, [first, second])
+        both = self._call(_COMBINERS[combiner], kind, [first, second])
         if combiner == "+" or kind != "float32":
             return both
-        return self._called("unless_nan", kind, [first, both])
+        return self._call("unless_nan", kind, [first, both])
 
     def definitions(self) -> str:
         """Return the functions that the written text calls."""
@@ -198,13 +200,13 @@ class TextArithmetic:
         """Write an operation."""
         if name == "round":
             return self.dialect.nearest.format(values[0])
-        return self._called(name, kind, values)
+        return self._call(name, kind, values)
 
     def call(self, function: Function, kind: str, values: list[str]) -> str:
         """Write a call of a function, which is defined at its first call."""
         if function.once:
             return str(inline_call(function, kind, values, self))
-        text = self._called(function.name, kind, values)
+        text = self._call(function.name, kind, values)
         name = text.partition("(")[0]
         if name not in self.functions:
             body = function.compute([*function.parameters], kind, self)
@@ -219,7 +221,7 @@ class TextArithmetic:
         self.operations.add(form.partition("(")[0])
         return form.format(value)
 
-    def _called(self, name: str, kind: str, values: list[str]) -> str:
+    def _call(self, name: str, kind: str, values: list[str]) -> str:
         name = f"{'f' if kind == 'float32' else 'i'}_{name.strip('_')}"
         self.operations.add(name)
         return f"{name}({', '.join(values)})"

@@ -23,8 +23,8 @@ def describe_operator(plan: DevicePlan) -> dict[str, Any]:
         + (f" to {op.store}" if op.store else "")
         + "".join(f" and {result}" for result in op.further),
         "iterations": {it.name: it.extent for it in op.iterations},
-        "operands": [described_operand(load) | _computed(op, load) for load in op.operands],
-        **({"store": described_operand(op.store)} if op.store else {}),
+        "operands": [describe_load(load) | _describe_prologue(op, load) for load in op.operands],
+        **({"store": describe_load(op.store)} if op.store else {}),
         **_epilogue(op.epilogue, plan.accumulator),
         **({"further": [_further(plan, each) for each in op.further]} if op.further else {}),
     }
@@ -35,7 +35,7 @@ def _further(plan: DevicePlan, result: Result) -> dict[str, Any]:
     last = _epilogue(result.last, result.combination_dtype(plan.accumulator)) if result.last else {}
     return {
         "combination": result.combination,
-        "store": described_operand(result.store),
+        "store": describe_load(result.store),
         **_epilogue(result.epilogue, plan.accumulator),
         **({"last": last} if last else {}),
     }
@@ -81,7 +81,7 @@ def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
     }
 
 
-def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
+def _describe_prologue(op: Operator, load: BufferLoad) -> dict[str, Any]:
     """Describe a source's prologue at the indices of an access; empty if it is an input."""
     prologue = op.prologue(load.tensor.name)
     if prologue is None:
@@ -92,7 +92,7 @@ def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
 def _describe_node(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
     description: dict[str, Any] = {"name": node.name, "kind": node.joint_kind(kinds)}
     if node.load is not None:
-        return description | {"name": "read", "load": described_operand(node.load)}
+        return description | {"name": "read", "load": describe_load(node.load)}
     if node.name == "number":
         return description | {"value": node.value}
     if node.is_variable:
@@ -106,7 +106,7 @@ def _describe_node(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
     return description
 
 
-def described_operand(load: BufferLoad) -> dict[str, Any]:
+def describe_load(load: BufferLoad) -> dict[str, Any]:
     """Describe an access of an operator as plain values."""
     digits = {str(each): asdict(each) for each in load.digits} if isinstance(load, Store) else {}
     return {

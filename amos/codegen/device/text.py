@@ -37,7 +37,7 @@ def identifier(loop: str) -> str:
     return loop.replace(".", "_")
 
 
-def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
+def unroll(name: str, count: int, body: Iterable[str]) -> list[str]:
     """Write an unrolled loop."""
     head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
     return ["#pragma unroll", head, *block(body), "}"]
@@ -46,7 +46,7 @@ def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
 def over_fragments(tile: Mapping[str, int], loops: Sequence[str], body: list[str]) -> list[str]:
     """Write unrolled loops over a warp's fragments; ``tile`` counts those along each loop."""
     for name in reversed(loops):
-        body = unrolled(f"t_{identifier(name)}", tile[name], body)
+        body = unroll(f"t_{identifier(name)}", tile[name], body)
     return body
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from amos.codegen.device.access import Access
-from amos.codegen.device.text import block, unrolled
-from amos.cuda.codegen.epilogue import computed
+from amos.codegen.device.text import block, unroll
+from amos.cuda.codegen.epilogue import write_source
 from amos.cuda.codegen.text import cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
@@ -140,11 +140,11 @@ def _declare_computed(source: SharedOperand, gather: _Gather) -> list[str]:
     if source.vector > 1:
         # They are in the tensor all together or not at all, and in one row of it.
         at[-1] = at[-1] + variable("put_element", source.vector)
-    value = computed(staged.prologue, dict(zip(staged.prologue.dimensions, at, strict=True)))
+    value = write_source(staged.prologue, dict(zip(staged.prologue.dimensions, at, strict=True)))
     lines = [
         f"__align__({source.vector * source.size}) {cuda_type(source.tile.dtype)} "
         f"put_values[{source.vector}];",
-        *unrolled("put_element", source.vector, [f"put_values[put_element] = {value};"]),
+        *unroll("put_element", source.vector, [f"put_values[put_element] = {value};"]),
         f"put_piece = *reinterpret_cast<const {moved} *>(put_values);",
     ]
     if gather.in_bounds:

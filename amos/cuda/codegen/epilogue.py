@@ -55,9 +55,9 @@ CUDA = Dialect(
 
 
 #: See the functions of the same names in :mod:`amos.codegen.device.arithmetic`.
-finished = partial(arithmetic.finished, CUDA)
-widened = partial(arithmetic.widened, CUDA)
-computed = partial(arithmetic.computed, CUDA)
+write_result = partial(arithmetic.write_result, CUDA)
+write_wide = partial(arithmetic.write_wide, CUDA)
+write_source = partial(arithmetic.write_source, CUDA)
 
 
 def epilogue_helpers(plan: GpuPlan) -> str:

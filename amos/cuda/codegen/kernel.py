@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from amos.codegen.device.access import STEP
-from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unrolled
+from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unroll
 from amos.codegen.naming import Names, spell
 from amos.cuda.codegen.copies import copy_code, may_part
 from amos.cuda.codegen.epilogue import epilogue_helpers
@@ -277,7 +277,7 @@ class KernelText:
             *over_fragments(tile, own[partner], inner_step),
         ]
         bases = [_warp_base(p, source) for source in p.sources]
-        body = [*bases, *unrolled("step", p.staged, step)]
+        body = [*bases, *unroll("step", p.staged, step)]
         return ["auto multiply = [&](int stage) {", *block(body), "};"]
 
 

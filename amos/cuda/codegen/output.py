@@ -12,11 +12,11 @@ from amos.codegen.device.text import (
     fragment_at,
     identifier,
     over_fragments,
-    unrolled,
+    unroll,
 )
-from amos.cuda.codegen.epilogue import finished
+from amos.cuda.codegen.epilogue import write_result
 from amos.cuda.codegen.fragments import result_layout
-from amos.cuda.codegen.reductions import combine_lanes, combined
+from amos.cuda.codegen.reductions import combine_element, combine_lanes
 from amos.cuda.codegen.text import cuda_type
 from amos.cuda.fragment_tiles import tiles_of
 from amos.cuda.plan import GpuPlan
@@ -47,7 +47,7 @@ def _through_memory(plan: GpuPlan, accumulator: str) -> list[str]:
     return [
         f"store_c(leaving, {accumulator});",
         "__syncwarp();",
-        *unrolled("k", rows * columns // 32, _store(plan, lanes, "leaving[k * 32 + lane]")),
+        *unroll("k", rows * columns // 32, _store(plan, lanes, "leaving[k * 32 + lane]")),
         "__syncwarp();",
     ]
 
@@ -75,7 +75,7 @@ def _from_registers(plan: GpuPlan, accumulator: str) -> list[str]:
         index: Expr(f"lane_{index}", 0, sizes[index] - 1) for index, _ in layout.where
     }
     lines += _store(plan, lanes, f"element({accumulator}, e)")
-    return unrolled("e", layout.elements, lines)
+    return unroll("e", layout.elements, lines)
 
 
 def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
@@ -113,7 +113,7 @@ def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:
     if op.epilogues and value != SUM:
         lines, value = [f"const {cuda_type(kind)} {SUM} = {value};"], SUM
     if op.epilogue is not None:
-        value = finished(op.epilogue, kind, at)
+        value = write_result(op.epilogue, kind, at)
     out, place = op.stored.tensor.name, _place(op.stored, at)
     if plan.parts > 1:
         lines.append(f"atomicAdd({out} + {place}, {value});")
@@ -122,9 +122,9 @@ def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:
     for result in (each for each in op.further if each not in meeting):
         out, place = result.store.tensor.name, _place(result.store, at)
         if result.reduces:
-            lines.append(combined(result, kind, place, at))
+            lines.append(combine_element(result, kind, place, at))
         else:
-            lines.append(f"{out}[{place}] = {finished(result.epilogue, kind, at)};")
+            lines.append(f"{out}[{place}] = {write_result(result.epilogue, kind, at)};")
     return lines
 
 

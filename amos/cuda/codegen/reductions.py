@@ -12,7 +12,7 @@ from math import prod
 
 from amos.codegen.device.arithmetic import SUM
 from amos.codegen.device.text import block, element_at
-from amos.cuda.codegen.epilogue import finished, widened
+from amos.cuda.codegen.epilogue import write_result, write_wide
 from amos.cuda.codegen.text import INLINE, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.ir import Result
@@ -53,13 +53,13 @@ _FLOATS = """// The larger or the smaller of two floats, in one element for all 
 
 
 def reduction_helpers(plan: GpuPlan) -> str:
-    """Write the functions that :func:`combined` calls, if any."""
+    """Write the functions that :func:`combine_element` calls, if any."""
     kinds = {(x.combination, x.combination_dtype(plan.accumulator)) for x in _reductions(plan)}
     names = {_ATOMIC.get(kind) for kind in kinds}
     return _FLOATS.format(inline=INLINE) if names & {"f_raise", "f_lower"} else ""
 
 
-def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
+def combine_element(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
     """Write the statement that combines an accumulator's value with an element.
 
     Args:
@@ -70,7 +70,7 @@ def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Valu
     """
     name = _ATOMIC.get((result.combination, result.combination_dtype(accumulator)), "atomicAdd")
     to = f"{_sums(result, accumulator)} + {place}"
-    return f"{name}({to}, {widened(result.epilogue, accumulator, at)});"
+    return f"{name}({to}, {write_wide(result.epilogue, accumulator, at)});"
 
 
 def combine_lanes(
@@ -84,12 +84,12 @@ def combine_lanes(
     """Combine the values that lanes have for one element, and the result with it.
 
     Args:
-        result, accumulator, place, at: as :func:`combined` takes them.
+        result, accumulator, place, at: as :func:`combine_element` takes them.
         when: C condition of a lane that has something; empty if all have.
         bits: in which those lanes differ.
     """
     kind = result.combination_dtype(accumulator)
-    own = widened(result.epilogue, accumulator, at)
+    own = write_wide(result.epilogue, accumulator, at)
     value = f"{when} ? {own} : {_NEUTRAL[result.combination, kind]}" if when else own
     join = f"{'i' if kind == 'int32' else 'f'}_{_JOINS[result.combination]}"
     first = f"!(lane & {sum(bits)})"
@@ -130,7 +130,7 @@ def end_code(plan: GpuPlan) -> list[str]:
         assert result.last is not None
         kind = result.combination_dtype(plan.accumulator)
         whole = f"const {cuda_type(kind)} {SUM} = {_sums(result, plan.accumulator)}[{place}];"
-        value = finished(result.last, kind, at)
+        value = write_result(result.last, kind, at)
         return f"{{ {whole} {result.store.tensor.name}[{place}] = {value}; }}"
 
     return _by_threads(plan, _reductions(plan, ends=True), end)

@@ -224,7 +224,7 @@ class _Drawing:
         for tiling in tilings:
             own = [tensor.name for tensor in tiling.temporaries]
             memories = [dict.fromkeys(own, kind) | self.fixed.memory for kind in MEMORIES]
-            copied = [dict[str, str](), dict.fromkeys(_reused(tiling), "local")]
+            copied = [dict[str, str](), dict.fromkeys(_list_reused(tiling), "local")]
             copies = [_without_none(each | self.fixed.copies) for each in copied]
             own_products = self._products(tiling)
             for memory, copy, count, products in product(
@@ -285,7 +285,7 @@ class _Drawing:
         mappings: Sequence[Mapping[str, str]],
     ) -> None:
         for choices in mappings:
-            own = choices if self.fixed.loops else _renumbered(choices)
+            own = choices if self.fixed.loops else _renumber(choices)
             candidate = replace(frame, choices=own)
             # Code of the two is the same.
             key = str(candidate).replace("fused", "sequential")
@@ -308,7 +308,7 @@ class _Drawing:
         return "no tiles have all loops that are fixed, or nothing was drawn that keeps the rules"
 
 
-def _reused(tiling: Tiling) -> list[str]:
+def _list_reused(tiling: Tiling) -> list[str]:
     """List inputs whose elements a tile reads several times."""
     reads = dict[str, int]()
     for tiled in tiling.steps:
@@ -327,7 +327,7 @@ def _unique(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return [each for n, each in enumerate(choices) if each not in choices[:n]]
 
 
-def _renumbered(choices: Mapping[str, str]) -> dict[str, str]:
+def _renumber(choices: Mapping[str, str]) -> dict[str, str]:
     """Return the same mapping on the first dimensions: others would be the same kernel."""
     used = sorted({choice.partition(" ")[2] for choice in choices.values()} - {""})
     place = {name: str(n) for n, name in enumerate(used)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from amos.codegen.device.access import STEP, Access
-from amos.codegen.device.arithmetic import computed
-from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unrolled
+from amos.codegen.device.arithmetic import write_source
+from amos.codegen.device.text import WIDE_OPENCL, block, identifier, unroll
 from amos.ir.index_text import Expr, Value, text, variable
 from amos.ir.tasks import TaskMapping, decode
 from amos.opencl.codegen.borders import list_read_conditions
@@ -118,7 +118,7 @@ def copy_local(plan: OpenClPlan, source: VectorFragment) -> list[str]:
     return lines
 
 
-def _copied(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
+def _count_pieces(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
     """Count pieces that a group copies in a stage along each direction."""
     extents = {_PIECE: source.pieces} if source.pieces > 1 else {}
     extents |= {loop: plan.spans[loop] for loop in reversed(source.loops)}
@@ -127,7 +127,7 @@ def _copied(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
 
 def _divide_copies(plan: OpenClPlan, source: VectorFragment) -> tuple[list[str], list[str]]:
     """Return directions whose copies work-items divide, and the others, fastest first."""
-    extents = _copied(plan, source)
+    extents = _count_pieces(plan, source)
     strides = _strides(plan, source)
     flat, names = 1, sorted(extents, key=lambda name: strides[name])
     divided: list[str] = []
@@ -145,7 +145,7 @@ def _copy_stage(
     kind_of_access: type[_Piece],
 ) -> list[str]:
     """Write loops that copy a stage of a source."""
-    axes, extents = local_axes(plan, source), _copied(plan, source)
+    axes, extents = local_axes(plan, source), _count_pieces(plan, source)
     flat = prod(extents[name] for name in divided)
     places = decode([extents[name] for name in divided], variable("e", flat))
     digits: dict[str, Value] = dict(zip(divided, places, strict=True))
@@ -218,7 +218,7 @@ def load_fragment(
         plan, source, local, piece, target, _InteriorPiece if interior else _LivePiece
     )
     if source.pieces > 1:
-        return unrolled(_PIECE, source.pieces, body)
+        return unroll(_PIECE, source.pieces, body)
     return ["{", *block(body), "}"]
 
 
@@ -255,7 +255,7 @@ def _read_piece(
         f"if ({_all(last.guards)}) {{",
         *block(whole),
         "} else {",
-        *block(unrolled(_LANE, width, single)),
+        *block(unroll(_LANE, width, single)),
         "}",
     ]
 
@@ -296,7 +296,7 @@ def _read_elements(
     kind = vector_type(source.dtype, width)
     if prologue is not None:
         at = dict(zip(prologue.dimensions, access.indices, strict=True))
-        value = computed(OPENCL, prologue, at)
+        value = write_source(OPENCL, prologue, at)
     elif conditions:
         lines.append(f"const {kind} element = {value};")
         value = "element"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amos.codegen.device.access import STEP, locate_result
-from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, finished
+from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result
 from amos.codegen.device.text import (
     WIDE_OPENCL,
     block,
     element_at,
     fragment_at,
     over_fragments,
-    unrolled,
+    unroll,
 )
 from amos.codegen.naming import Names, spell
 from amos.ir import Store
@@ -131,7 +131,7 @@ class KernelText:
         copies = [line for source in staged for line in copy_local(p, source)]
         accumulators = [
             f"{kind} c[{p.accumulators}];",
-            *unrolled("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
+            *unroll("e", p.accumulators, [f"c[e] = ({kind})(0);"]),
             "",
         ]
         stage = [*declare_steps(p), *copies, *barrier]
@@ -242,17 +242,17 @@ class KernelText:
         kind = vector_type(p.accumulator, last.elements)
         read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
         named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
-        named = unrolled("e", last.elements, named) if lanes else named
+        named = unroll("e", last.elements, named) if lanes else named
         return ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
 
     def _elements(self, at: dict[str, Value]) -> list[str]:
         """Store each result of one element of an accumulator."""
         p = self._spelled_plan
         op, kind = p.mapping.operator, p.accumulator
-        value = SUM if op.epilogue is None else finished(OPENCL, op.epilogue, kind, at)
+        value = SUM if op.epilogue is None else write_result(OPENCL, op.epilogue, kind, at)
         lines = [f"{op.stored.tensor.name}[{_place(op.stored, at)}] = {value};"]
         for result in op.further:
-            value = finished(OPENCL, result.epilogue, kind, at)
+            value = write_result(OPENCL, result.epilogue, kind, at)
             name = result.store.tensor.name
             lines.append(f"{name}[{_place(result.store, at)}] = {value};")
         return lines

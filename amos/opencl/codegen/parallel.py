@@ -319,7 +319,7 @@ class _Writer:
 
     def _element_of_step(self, access: Access, loops: Sequence[Loop]) -> list[str]:
         tiled, by = self.candidate.step_of(access.name), self.arithmetic
-        local = self.tiling.localized(tiled, {})
+        local = self.tiling.localize(tiled, {})
         by.copies = {x.removesuffix(".copy"): x for x in access.buffers if x.endswith(".copy")}
         if (product := self.candidate.products.get(access.name)) is not None:
             assert isinstance(local, Operator)
@@ -350,7 +350,7 @@ class _Writer:
         )
         final = dtype(str(step.output.tensor.dtype)).name
         if not step.combiner:
-            return [f"{target} = {by.stored(value.value, value.kind, final)};"]
+            return [f"{target} = {by.write_stored(value.value, value.kind, final)};"]
         kind = "int" if value.kind == "int32" else "float"
         lines = [f"{SUM} = {by.combine(step.combiner, value.kind, SUM, value.value)};"]
         for loop in reversed(loops):
@@ -362,9 +362,9 @@ class _Writer:
             ]
         first = f"{kind} {SUM} = {_NEUTRAL[step.combiner, value.kind]};"
         if epilogue is None:
-            result = by.stored(SUM, value.kind, final)
+            result = by.write_stored(SUM, value.kind, final)
         else:
-            result = by.finished(epilogue, value.kind)
+            result = by.write_result(epilogue, value.kind)
         return ["{", *block([first, *lines, f"{target} = {result};"]), "}"]
 
     def element(self, buffer: str, at: Sequence[Value]) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from amos.chains.loop_nest import Loop
 from amos.chains.tiling import TiledStep
 from amos.codegen.device.arithmetic import SUM, TextArithmetic
-from amos.codegen.device.text import block, fragment_at, over_fragments, unrolled
+from amos.codegen.device.text import block, fragment_at, over_fragments, unroll
 from amos.ir import BufferLoad, Operator, dtype
 from amos.ir.index_text import Value, text, variable
 from amos.opencl.chains.product import VectorOperand, VectorProduct
@@ -103,7 +103,7 @@ class ProductText:
         else:
             own = f"(({TYPES[operand.dtype]} *)&{slot})[{_LANE}]"
             lane = self._element(load, self._lane(operand))
-            lines = unrolled(_LANE, operand.elements, [f"{own} = {lane};"])
+            lines = unroll(_LANE, operand.elements, [f"{own} = {lane};"])
         return StepSource(kind, self._loops_of(load), lines)
 
     def lines(self, loops: Sequence[Loop], names: Mapping[str, str]) -> list[str]:
@@ -129,7 +129,7 @@ class ProductText:
             step = [*pragma, head, *block(step), "}"]
         firsts = [f"const int b_{self._numbers[n]} = {c};" for n, c in self._firsts.items()]
         count = product.accumulators
-        accumulators = [f"{kind} c[{count}];", *unrolled("n", count, [f"c[n] = ({kind})(0);"])]
+        accumulators = [f"{kind} c[{count}];", *unroll("n", count, [f"c[n] = ({kind})(0);"])]
         stores = over_fragments(self._tile, tiled_loops, self._store())
         return ["{", *block([*firsts, *accumulators, "{", *block(step), "}", *stores]), "}"]
 
@@ -158,14 +158,14 @@ class ProductText:
             return [f"{self._vector(load, vector, is_const=False)} = {self._place};"]
         at = self._lane(result) if result.elements > 1 else self._at
         target = self._element(load, at)
-        value = by.stored(SUM, result.dtype, final)
+        value = by.write_stored(SUM, result.dtype, final)
         if self.local.epilogue is not None:
-            value = by.finished(self.local.epilogue, result.dtype)
+            value = by.write_result(self.local.epilogue, result.dtype)
         kind = TYPES[result.dtype]
         if result.elements == 1:
             return ["{", f"  const {kind} {SUM} = {self._place};", f"  {target} = {value};", "}"]
         own = f"const {kind} {SUM} = ((const {kind} *)&leaving)[{_LANE}];"
-        lanes = unrolled(_LANE, result.elements, [own, f"{target} = {value};"])
+        lanes = unroll(_LANE, result.elements, [own, f"{target} = {value};"])
         vector = vector_type(result.dtype, result.elements)
         return ["{", f"  const {vector} leaving = {self._place};", *block(lanes), "}"]
 

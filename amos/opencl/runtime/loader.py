@@ -265,7 +265,7 @@ class Kernel:
         (data,) = self.compute(self._own_inputs())
         got, right = (
             decode(x, out["dtype"]).astype(np.float64)
-            for x in (data, self._stored("expected", out))
+            for x in (data, self._read_stored("expected", out))
         )
         off = measure_differences(got, right)
         correct = bool((off <= self.launch["tolerance"]).all())
@@ -275,13 +275,13 @@ class Kernel:
     def _own_inputs(self) -> list[np.ndarray]:
         """Return bit patterns of inputs: random ones, for a chain those in the folder."""
         if "operator" not in self.launch:
-            return [self._stored("inputs", a) for a in inputs_of(self.launch)]
+            return [self._read_stored("inputs", a) for a in inputs_of(self.launch)]
         return self._encode(draw_values(self.launch, np.random.default_rng(0)))
 
     def _encode(self, values: dict[str, np.ndarray]) -> list[np.ndarray]:
         return [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
 
-    def _stored(self, kind: str, argument: dict[str, Any]) -> np.ndarray:
+    def _read_stored(self, kind: str, argument: dict[str, Any]) -> np.ndarray:
         """Read bytes of a tensor in the folder."""
         file = self.folder / kind / f"{argument['name']}.bin"
         size, there = size_of(argument), file.stat().st_size if file.is_file() else 0
