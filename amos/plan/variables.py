@@ -75,11 +75,11 @@ class Variable:
         return label if name == self.key else f"{name}{suffix} ({label})"
 
     def _check(self, name: str, suffix: str, value: Any) -> None:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value in self.words if self.words else whole and self.lowest <= value < _LIMIT:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if value in self.words if self.words else is_whole and self.lowest <= value < _LIMIT:
             return
         expected = " or ".join(self.words) or f"a whole number, {self.lowest} or more"
-        if not self.words and whole and value >= _LIMIT:
+        if not self.words and is_whole and value >= _LIMIT:
             expected = f"a whole number, at most {_LIMIT - 1}"
         raise ScheduleError(f"{self._label(name, suffix)} = {value!r}: expected {expected}")
 

@@ -371,10 +371,10 @@ class CExpressions:
         """Choose a name that is unused, as are those of its numbered pieces."""
         plain = spell(name, OWN)
         for chosen in chain([plain], (f"{plain}_{number}" for number in count(1))):
-            meant = {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
-            if not meant & self._used_names:
+            names = {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
+            if not names & self._used_names:
                 break
-        self._used_names |= meant
+        self._used_names |= names
         return chosen
 
 

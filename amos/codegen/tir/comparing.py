@@ -19,8 +19,8 @@ def compare_with_nan(function: Any, program: Program) -> Any:
     """Let the maxima and minima of floats in a kernel's function be NaN if an element is."""
     compute = program.plan.mapping.operator.compute
     ordered = any(function_of(x).ordered for x in (compute.combiner, compute.join) if x)
-    whole = dtype(str(compute.dst.tensor.dtype)).is_integer
-    return propagate_nan(function) if ordered and not whole else function
+    integers = dtype(str(compute.dst.tensor.dtype)).is_integer
+    return propagate_nan(function) if ordered and not integers else function
 
 
 def emit_extremum(symbol: str, first: Any, second: Any) -> Any:

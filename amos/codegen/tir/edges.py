@@ -109,9 +109,9 @@ def _renew_variables(tile: Any) -> Any:
     from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
     # TVM's own function would first look for what its earlier versions wrote.
-    own = from_json_graph_str(to_json_graph_str(tile))
-    renamed = dict(zip(*map(tirx.analysis.undefined_vars, (own, tile)), strict=True))
-    return tvm_ffi.structural_map(own, (tirx.Var, lambda variable: renamed.get(variable, variable)))
+    copy = from_json_graph_str(to_json_graph_str(tile))
+    originals = dict(zip(*map(tirx.analysis.undefined_vars, (copy, tile)), strict=True))
+    return tvm_ffi.structural_map(copy, (tirx.Var, lambda x: originals.get(x, x)))
 
 
 def _moves(loop: Any, dimension: int) -> bool:
@@ -134,6 +134,6 @@ def _start(value: Any, loops: Sequence[Any]) -> Any:
     analyzer = sym.Analyzer()
     for loop in loops:
         tile = loop.kind == tirx.ForKind.UNROLLED
-        whole = Range.from_min_extent(0, loop.extent)
-        analyzer.bind(loop.loop_var, tirx.const(0, "int32") if tile else whole)
+        extent = Range.from_min_extent(0, loop.extent)
+        analyzer.bind(loop.loop_var, tirx.const(0, "int32") if tile else extent)
     return analyzer.simplify(value)

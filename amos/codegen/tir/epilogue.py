@@ -185,10 +185,11 @@ class _InTVM:
             index.evaluate({name: self.at.get(name, 0) for name in index.names})
             for index in load.indices
         ]
-        element, own = self.tensors[load.tensor.name][tuple(where)], dtype(str(load.tensor.dtype))
-        value = decode(element, own.name, kind)
-        is_narrow = kind == "int32" and own.is_integer and own.bits < 32
-        return _Exact(value, max(map(abs, own.limits))) if is_narrow else value
+        element = self.tensors[load.tensor.name][tuple(where)]
+        source = dtype(str(load.tensor.dtype))
+        value = decode(element, source.name, kind)
+        is_narrow = kind == "int32" and source.is_integer and source.bits < 32
+        return _Exact(value, max(map(abs, source.limits))) if is_narrow else value
 
     def widen(self, value: Any, dtype: str) -> Any:
         return decode(value, dtype, ACCUMULATORS[dtype])

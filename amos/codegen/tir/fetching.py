@@ -149,7 +149,7 @@ def _substitute(value: Any, variables: Mapping[Any, Any]) -> Any:
 
     none = tirx.const(0, "int32")
     expression = tirx.convert(value)
-    whole = tvm_ffi.structural_map(
+    substituted = tvm_ffi.structural_map(
         expression, (tirx.Var, lambda variable: variables.get(variable, none))
     )
-    return sym.Analyzer().simplify(whole)
+    return sym.Analyzer().simplify(substituted)

@@ -187,12 +187,12 @@ class Program:
         ]
         first = sum(not op.computed for op in self.plan.sources)
         extra = {a.tensor: t for a, t in zip(self.inputs[first:], buffers[first:], strict=True)}
-        own, staged = iter(zip(self.arguments, buffers, strict=False)), []
+        inputs, staged = iter(zip(self.arguments, buffers, strict=False)), []
         for op in self.plan.sources:
             if op.computed:
                 staged.append(stage(op, extra))
                 continue
-            argument, buffer = next(own)
+            argument, buffer = next(inputs)
             there = op.in_place or argument.packed is not None
             staged.append(buffer if there else stage(op, {argument.tensor: buffer}))
         main = self._fold(self._main(staged))

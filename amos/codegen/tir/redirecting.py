@@ -91,8 +91,8 @@ class _Redirection:
         after = [self._collect(number, sums) for number, sums in self.sums.items()]
         after = [each for each in after if each is not None]
         body = tirx.SeqStmt([*before, nest, *after]) if before else nest
-        own = [x for n, sums in self.sums.items() for x in sums.own(self.results[n + 1])]
-        buffers = [*root.alloc_buffers, *own]
+        intermediates = [x for n, sums in self.sums.items() for x in sums.own(self.results[n + 1])]
+        buffers = [*root.alloc_buffers, *intermediates]
         block = s_tir.SBlock(
             [], [], [], root.name_hint, body, None, buffers, annotations=root.annotations
         )

@@ -88,11 +88,11 @@ def _covers(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int
     if any(x.name in lengths for x in tirx.analysis.undefined_vars(realize.predicate)):
         return False
     moved = {d: copy.op.dims[d].extent for d in replaced if copy.op.dims[d].extent > 1}
-    own = all(
+    loops_match = all(
         type(value := realize.iter_values[d]).__name__ == "Var" and lengths.get(value.name) == size
         for d, size in moved.items()
     )
-    return own and len(lengths) == len(moved)
+    return loops_match and len(lengths) == len(moved)
 
 
 def _store_vector(
@@ -142,8 +142,8 @@ def _conditions(
             low, high = (tests[steps.index(most(steps))].at for most in (min, max))
             unproven = [c for c in (low >= 0, high < bound) if not analyzer.can_prove(c)]
             padding = pads and op.load.padding != op.empty
-            own = conditions.in_bounds if padding else conditions.filled
-            (own if min(steps) == max(steps) else uncut).extend(unproven)
+            alike = conditions.in_bounds if padding else conditions.filled
+            (alike if min(steps) == max(steps) else uncut).extend(unproven)
     return [_Live(_distinct(each.filled), _distinct(each.in_bounds)) for each in live], uncut
 
 

@@ -182,8 +182,10 @@ def _renew_names(block: Any) -> Any:
     from tvm import tirx
 
     names = [let.var for let in collect_nodes(block, tirx.Let)]
-    own = {name: tirx.Var(name.name, str(name.ty.dtype)) for name in names}
-    return tvm_ffi.structural_map(block, (tirx.Var, lambda x: own.get(x, x))) if own else block
+    renewed = {name: tirx.Var(name.name, str(name.ty.dtype)) for name in names}
+    if not renewed:
+        return block
+    return tvm_ffi.structural_map(block, (tirx.Var, lambda x: renewed.get(x, x)))
 
 
 def buffer_bytes(buffer: Any) -> int:

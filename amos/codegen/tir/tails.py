@@ -99,7 +99,7 @@ def _resolve(value: Any, copy: Any) -> Any:
     meanings = list(zip((x.var for x in copy.block.iter_vars), copy.iter_values, strict=True))
 
     def meaning(variable: Any) -> Any:
-        return next((value for own, value in meanings if own.same_as(variable)), variable)
+        return next((value for name, value in meanings if name.same_as(variable)), variable)
 
     return tvm_ffi.structural_map(value, (tirx.Var, meaning))
 

@@ -57,11 +57,11 @@ def check_operands(intrinsic: Intrinsic) -> None:
         BuildError: a dtype of the intrinsic cannot be held in a TVM buffer, fragments have
             gaps, or tile registers are not loaded row by row.
     """
-    for name, own in intrinsic.placements.items():
-        if not own.dense:
+    for name, placement in intrinsic.placements.items():
+        if not placement.dense:
             raise BuildError(
                 f"{intrinsic.name}: CPU kernels hold fragments without gaps; those of {name!r} "
-                f"have strides {own.strides} and begin every {own.step} elements"
+                f"have strides {placement.strides} and begin every {placement.step} elements"
             )
     if intrinsic.tile_registers and intrinsic.ordered is not intrinsic:
         raise BuildError(
