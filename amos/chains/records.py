@@ -20,7 +20,7 @@ from amos.explore.replay import values_of_replay
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Chain, Operator
 from amos.machine import Machine
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.mapping import Mapping as LoopMapping
 from amos.measure.executor import LocalExecutor
 from amos.measure.runner import measurement_of
@@ -215,7 +215,7 @@ def replay_chain(record: Record, *, repeat: int = 20) -> ChainReplay:
         UnknownNameError: there is no such instruction.
     """
     candidate, notes = rebuild_chain(record), list[str]()
-    if record.machine.name == "host" and record.machine_key != here().key:
+    if record.machine.name == "host" and record.machine_key != identify_host().key:
         notes.append(f"recorded on another machine: {record.machine.model}")
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amos.errors import RecordError
-from amos.machine.identity import here
+from amos.machine.identity import identify_host
 from amos.measure import Task
 from amos.measure.executor import Executor, LocalExecutor
 from amos.plan import Candidate
@@ -77,7 +77,7 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
         notes.append(
             f"made with another version of {record.intrinsic}, which the record keeps: {name}"
         )
-    if record.machine.name == "host" and record.machine_key != here().key:
+    if record.machine.name == "host" and record.machine_key != identify_host().key:
         notes.append(f"recorded on another machine: {record.machine.model}")
     if not record.fingerprint:
         notes.append(

@@ -125,7 +125,7 @@ def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
     return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({', '.join(pointers)})"
 
 
-def _about(request: Request) -> str:
+def _describe_request(request: Request) -> str:
     candidate = request.candidate
     if isinstance(candidate, ChainCandidate):
         products = "".join(
@@ -152,7 +152,7 @@ def _header(request: Request, kernel: CKernel) -> str:
     needs = ", ".join(kernel.features) or "nothing special"
     prototypes = f"{_prototype(name, kernel)};\n\n{packers}".replace("*restrict ", "*")
     return f"""/* Made by amos export.
-{_about(request)} */
+{_describe_request(request)} */
 #ifndef {guard}
 #define {guard}
 
@@ -216,7 +216,7 @@ def _source(request: Request, kernel: CKernel) -> str:
         include, granted = include + _TILES, _GRANTED
         tests.append("tiles_are_granted()")
     return f"""/* Made by amos export. Build: cc {_flags(kernel)} -c {name}.c
-{_about(request)} */
+{_describe_request(request)} */
 {_ROUNDS if kernel.rounds else ""}#include "{name}.h"
 
 #include <stddef.h>

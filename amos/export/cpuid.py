@@ -64,10 +64,10 @@ def feature_query(features: Sequence[str]) -> FeatureQuery:
     ('amos_cpu_has(7, 0, 1, 5, 0x6)',)
     """
     helper = _HELPER if any(name in _BITS for name in features) else ""
-    return FeatureQuery(helper, tuple(map(_test, features)))
+    return FeatureQuery(helper, tuple(map(_feature_test, features)))
 
 
-def _test(feature: str) -> str:
+def _feature_test(feature: str) -> str:
     if feature not in _BITS:
         name = feature.replace("_", "-" if feature.startswith("amx") else "")  # as GNU C spells it
         return f'__builtin_cpu_supports("{name}") != 0'

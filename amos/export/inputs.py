@@ -30,7 +30,7 @@ def draw_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray]
     arrays = {}
     for number, tensor in enumerate(operator.inputs):
         kind = dtype(str(tensor.dtype))
-        bits = _random(_stream(operator, number, trial), tensor.elements)
+        bits = _hash_counters(_stream(operator, number, trial), tensor.elements)
         if _is_scale(operator, tensor):
             values = _scale(bits, LENGTHS[kind.name])
         elif kind.is_integer:
@@ -105,7 +105,7 @@ def _scale(bits: np.ndarray, length: int) -> np.ndarray:
     return np.asarray(np.ldexp(values.astype(np.float64), exponents))
 
 
-def _random(stream: int, count: int) -> np.ndarray:
+def _hash_counters(stream: int, count: int) -> np.ndarray:
     """Hash counters ``stream << 40 | 0 …`` by SplitMix64; return the upper 32 bits."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)) * np.uint64(ODD)

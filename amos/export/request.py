@@ -122,10 +122,10 @@ def _read(text: str) -> Record:
         with Records(path, readonly=True) as records:
             return records.get(int(number))
     file = Path(text)
-    return _read_file(file) if file.suffix in (".json", ".jsonl") else _best(file)
+    return _read_file(file) if file.suffix in (".json", ".jsonl") else _find_best(file)
 
 
-def _best(file: Path) -> Record:
+def _find_best(file: Path) -> Record:
     with Records(file, readonly=True) as records:
         best = best_records(records.all())
     here = [record for record in best if record.counts_here] or best

@@ -177,13 +177,13 @@ def _changed_values(described: Any, without: tuple[str, ...] = ()) -> dict[str, 
     values = {field.name: getattr(described, field.name) for field in fields(described)}
     defaults = {field.name: field.default for field in fields(described)}
     return {
-        name: _plain(value)
+        name: _to_plain(value)
         for name, value in values.items()
         if name not in without and value != defaults[name]
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     return _changed_values(value) if is_dataclass(value) else value

@@ -87,7 +87,7 @@ class ChainParser:
                     f"{early[0].text!r} writes it"
                 )
             if transform := find_transform(head, statements, heads):
-                with _quoting(head.text):
+                with _quote_errors(head.text):
                     steps: tuple[Step, ...] = (self._with_epilogue(transform, head),)
                     statements[-1] = Statement(f"{statements[-1]}; {head.text}", steps)
             else:
@@ -168,7 +168,7 @@ class ChainParser:
 
     def _steps(self, head: Scanner) -> tuple[Step, ...]:
         """Read a statement into its steps."""
-        with _quoting(head.text):
+        with _quote_errors(head.text):
             if head.indexed and (product := self._product(head)) is not None:
                 return (product,)
             if not head.reads.isdisjoint(self.literals):
@@ -215,7 +215,7 @@ class ChainParser:
 
 
 @contextmanager
-def _quoting(text: str) -> Iterator[None]:
+def _quote_errors(text: str) -> Iterator[None]:
     """Quote the statement in its errors."""
     try:
         yield

@@ -300,14 +300,14 @@ class Node:
         return self.name == "number" or self.kind(kinds) == "int32"
 
 
-def _propagating(name: str, comparison: str) -> Function:
+def _define_nan_propagating(name: str, comparison: str) -> Function:
     x, y = Node("x"), Node("y")
     body = Node("_unless_nan", (x, Node(comparison, (x, y))))
     return Function(f"_{name}_or_nan", ("x", "y"), body, of_floats=True)
 
 
 #: Maxima and minima of two floats that may both be NaN.
-_PROPAGATING = {name: _propagating(name, each) for name, each in _COMPARISONS.items()}
+_PROPAGATING = {name: _define_nan_propagating(name, each) for name, each in _COMPARISONS.items()}
 
 
 def _compute_as(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithmetic) -> Any:

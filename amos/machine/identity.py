@@ -48,7 +48,7 @@ class Identity:
         return f"{self.model}, {self.cores} cores, {versions or 'no compiler'}"
 
 
-def here() -> Identity:
+def identify_host() -> Identity:
     """Identify the machine of this process."""
     versions = []
     for package in _COMPILERS:

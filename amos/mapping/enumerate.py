@@ -209,9 +209,9 @@ def enumerate_mappings(
     intrinsic = get_intrinsic(intrinsic)
     check_types(op, intrinsic)
     orders = _orders(op, intrinsic)
-    pairings, refusals = _compatible(op, intrinsic, orders if commute else orders[:1])
+    pairings, refusals = _pair_orders(op, intrinsic, orders if commute else orders[:1])
     if not pairings:
-        alternatives, _ = _compatible(op, intrinsic, () if commute else orders[1:])
+        alternatives, _ = _pair_orders(op, intrinsic, () if commute else orders[1:])
         if alternatives:
             order = ", ".join(f"`{load.tensor.name}`" for load in alternatives[0].loads[:-1])
             hint = f"; with its sources in the order {order} it can: commute=True"
@@ -234,7 +234,7 @@ def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
     return list(distinct.values())
 
 
-def _compatible(
+def _pair_orders(
     op: Operator, intrinsic: Intrinsic, orders: Sequence[tuple[int, ...]]
 ) -> tuple[list[Pairing], list[MappingError]]:
     """Pair the orders that the intrinsic takes, and collect its reasons against the others."""

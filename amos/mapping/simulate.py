@@ -78,22 +78,22 @@ def _elements(
     address = np.full(layout.shape, flat.offset)
     is_valid = np.ones(layout.shape, dtype=bool)
 
-    def along(values: np.ndarray, *axes: int) -> np.ndarray:
+    def spread(values: np.ndarray, *axes: int) -> np.ndarray:
         return values.reshape([n if i in axes else 1 for i, n in enumerate(layout.shape)])
 
     for axis, (name, extent, _) in enumerate(layout.outer):
-        address += along(np.arange(extent) * flat.strides[name], axis)
+        address += spread(np.arange(extent) * flat.strides[name], axis)
     seen: set[str] = set()
     for i, (step, count, _) in enumerate(layout.tiles):
         value = np.arange(count * layout.fragment[i])
         axes = (k + i, k + d + i)
-        is_valid &= along(value < physical.mapping.fused_extents[step], *axes)
+        is_valid &= spread(value < physical.mapping.fused_extents[step], *axes)
         if step in seen:  # the second dimension of a diagonal repeats the first
             continue
         seen.add(step)
         for name, radix in physical.mapping.fused[step].terms:
             digit = value // radix % extents[name]
-            address += along(digit * flat.strides.get(name, 0), *axes)
+            address += spread(digit * flat.strides.get(name, 0), *axes)
     return address, is_valid
 
 

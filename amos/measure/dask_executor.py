@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.measure.executor import DASK_SCHEMES, Executor
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
@@ -263,7 +263,7 @@ _runners: dict[tuple[float, int | None], Runner] = {}
 def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Identity | None:
     """Return the identity of this worker; ``None`` if it cannot execute the intrinsic."""
     if intrinsic is None or implementation == "generic":
-        return here()
+        return identify_host()
     from amos.codegen.tir.tensor_intrin import implementation as implementation_on
     from amos.machine.cpu import cpu
 
@@ -271,7 +271,7 @@ def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Ident
     expected = implementation_on(intrinsic, frozenset(intrinsic.requires))
     if implementation == "native":
         expected = "native"
-    return here() if implementation_on(intrinsic, cpu().features) == expected else None
+    return identify_host() if implementation_on(intrinsic, cpu().features) == expected else None
 
 
 def _runner(limits: tuple[float, int | None]) -> Runner:

@@ -10,7 +10,7 @@ from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.measure.host import host_machine
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
@@ -88,7 +88,7 @@ class LocalExecutor(Executor):
     @property
     def identity(self) -> Identity:
         """This machine."""
-        return here()
+        return identify_host()
 
     @property
     def memory(self) -> int:

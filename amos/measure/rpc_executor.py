@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from amos.errors import MeasureError
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.measure.executor import LocalExecutor
 from amos.measure.task import Task
 from amos.records import Measurement
@@ -47,7 +47,9 @@ class RpcExecutor(LocalExecutor):
     @property
     def identity(self) -> Identity:
         """The board by its key; the compiler is the one of this machine."""
-        return replace(here(), model=f"board {self._key} by way of {here().model}")
+        return replace(
+            identify_host(), model=f"board {self._key} by way of {identify_host().model}"
+        )
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """Measure tasks one at a time.

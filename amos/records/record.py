@@ -13,7 +13,7 @@ from amos.intrinsics import Implementation, Intrinsic, names, provide, read_valu
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate
 from amos.plan.target import target_of
@@ -265,7 +265,7 @@ class Record(Run):
             return "other version of the intrinsic" if self.fingerprint else "unknown version"
         if self.machine.name != "host":
             return "model"
-        return "here" if self.machine_key == here().key else "other machine"
+        return "here" if self.machine_key == identify_host().key else "other machine"
 
     @property
     def counts_here(self) -> bool:

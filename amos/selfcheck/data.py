@@ -27,8 +27,8 @@ def draw_fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
         for each operand calls × fragment, in the dtype's container; the
         destination is the start value of the accumulator.
     """
-    parts = [_generic(intrinsic, rng, scale) for scale in _scales(intrinsic)]
-    parts += [_extreme(intrinsic), _edges(intrinsic, rng)]
+    parts = [_draw_generic(intrinsic, rng, scale) for scale in _scales(intrinsic)]
+    parts += [_draw_extremes(intrinsic), _draw_edges(intrinsic, rng)]
     names = [load.tensor.name for load in intrinsic.operands]
     return {name: np.concatenate([batch[name] for batch in parts]) for name in names}
 
@@ -45,7 +45,7 @@ def _scales(intrinsic: Intrinsic) -> tuple[float, ...]:
     return _SCALES[:1] if is_integer else _SCALES
 
 
-def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fragments:
+def _draw_generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fragments:
     drawn = {}
     for name, (kind, shape) in _kinds(intrinsic).items():
         size = (_GENERIC, *shape)
@@ -61,7 +61,7 @@ def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fr
     return drawn
 
 
-def _extreme(intrinsic: Intrinsic) -> Fragments:
+def _draw_extremes(intrinsic: Intrinsic) -> Fragments:
     """Combine largest and smallest values in every way, on three accumulators."""
     kinds = _kinds(intrinsic)
     *sources, target = kinds
@@ -76,9 +76,9 @@ def _extreme(intrinsic: Intrinsic) -> Fragments:
     return drawn
 
 
-def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
+def _draw_edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
     """Draw accumulators near the ends of their range, which a call may or may not leave."""
-    drawn = _generic(intrinsic, rng, 1.0)
+    drawn = _draw_generic(intrinsic, rng, 1.0)
     drawn = {name: array[:_EDGES] for name, array in drawn.items()}
     target = intrinsic.destination.tensor
     kind = dtype(str(target.dtype))
@@ -113,7 +113,7 @@ def compare(
     with np.errstate(invalid="ignore"):
         same = (got == want) | ((got != got) & (want != want))
         if want.dtype.kind == "f" and not (exact and intrinsic.arithmetic.bitwise):
-            same |= _near(intrinsic, inputs, got, want)
+            same |= _is_near(intrinsic, inputs, got, want)
     if same.all():
         return ""
     where = tuple(int(i) for i in np.argwhere(~same)[0])
@@ -123,7 +123,7 @@ def compare(
     )
 
 
-def _near(
+def _is_near(
     intrinsic: Intrinsic, inputs: Mapping[str, np.ndarray], got: np.ndarray, want: np.ndarray
 ) -> np.ndarray:
     kind = dtype(intrinsic.dtypes[-1])

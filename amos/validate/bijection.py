@@ -72,7 +72,7 @@ class Visits:
         """Exponents of ``1 - x**u``, without those that are zero."""
         exponents = Counter[Vector]()
         for name, step in self.steps.items():
-            forward = _forward(step)
+            forward = _orient_forward(step)
             exponents[_times(forward, self.extents[name])] += 1
             exponents[forward] -= 1
         return {u: count for u, count in exponents.items() if count}
@@ -109,10 +109,12 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
         return None
     base = {name: Digit(name) for name in write.extents} | {str(each): each for each in digits}
     open_runs = {
-        _forward(step): _Run(base[name], write.extents[name], step != _forward(step))
+        _orient_forward(step): _Run(base[name], write.extents[name], step != _orient_forward(step))
         for name, step in write.steps.items()
     }
-    chains = {name: _Chain(_forward(step), read.extents[name]) for name, step in read.steps.items()}
+    chains = {
+        name: _Chain(_orient_forward(step), read.extents[name]) for name, step in read.steps.items()
+    }
     # An iteration of a single value is its namesake if that has one value, too, else 0.
     single = {name for name, extent in write.extents.items() if extent == 1}
     complete = {name: Affine(((name, 1),) if name in single else ()) for name in read.extents}
@@ -129,10 +131,10 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
         chain, digit = chain.extend(run, values), run.digit(values)
         used += [digit] if digit != Digit(digit.iteration) else []
         if run.extent > values:
-            open_runs[chain.step] = run.above(values)
+            open_runs[chain.step] = run.remove_digit(values)
         chains[name] = chain
         if chain.remaining == 1:
-            back = read.steps[name] != _forward(read.steps[name])
+            back = read.steps[name] != _orient_forward(read.steps[name])
             complete[name] = chain.index * -1 + (chain.radix - 1) if back else chain.index
             del chains[name]
     return None if open_runs else Substitution(complete, tuple(used))
@@ -151,7 +153,7 @@ class _Run:
         highest = values == self.extent
         return replace(self.source, modulo=self.source.modulo if highest else values)
 
-    def above(self, values: int) -> _Run:
+    def remove_digit(self, values: int) -> _Run:
         """Return the run without its lowest digit."""
         above = self.source
         modulo = above.modulo // values
@@ -183,7 +185,7 @@ class _Chain:
         )
 
 
-def _forward(step: Vector) -> Vector:
+def _orient_forward(step: Vector) -> Vector:
     """Return the step or its opposite, whichever leads to a later element."""
     return max(step, _times(step, -1))
 

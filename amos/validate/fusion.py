@@ -232,7 +232,7 @@ def _with_last(
         return replace(result, last=Epilogue(Node(ACC), final))
     if not exact:
         rounded = Node(scalar.short, (Node(ACC),))
-        last = replace(last, expression=substitute(last.expression, _as_read, rounded))
+        last = replace(last, expression=substitute(last.expression, _read_node, rounded))
     return replace(result, last=last)
 
 
@@ -248,7 +248,7 @@ def _map_last(last: Epilogue, producer: Operator, consumer: Operator, here: Subs
     return substitute(last.expression, read)
 
 
-def _as_read(load: BufferLoad) -> Value:
+def _read_node(load: BufferLoad) -> Value:
     return Value(Node("read", load=load), None)
 
 
@@ -272,7 +272,7 @@ def _fuse_as_prologue(producer: Operator, consumer: Operator) -> tuple[Operator,
         raise Unfusable("the producer has several results, and a prologue is one")
     if name in {load.tensor.name for each in consumer.further for load in each.epilogue.loads}:
         raise Unfusable(f"a further result of the consumer reads `{name}`")
-    dimensions, here = _inverse(producer)
+    dimensions, here = _invert(producer)
 
     def read(load: BufferLoad) -> Value:
         if load.tensor.name != name:
@@ -320,7 +320,7 @@ def _with_prologue(
     )
 
 
-def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
+def _invert(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     """Name the dimensions of the producer's result, and express its iterations by them."""
     output, shape = producer.stored, producer.result.shape
     plain = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]

@@ -35,14 +35,14 @@ def _find_misplaced(
     slot = pairing.slots[t]
     dst = 1 << len(pairing.order)
 
-    def misfit(s: int) -> int:
+    def find_misfit(s: int) -> int:
         column = pairing.columns[s]
         return column ^ slot if exact else column & ~slot | (column ^ slot) & dst
 
     reasons = {}
     for s in group:
-        bits, column, name = misfit(s), pairing.columns[s], iterations[s].name
-        members = [iterations[o].name for o in group if o == s or not misfit(o)]
+        bits, column, name = find_misfit(s), pairing.columns[s], iterations[s].name
+        members = [iterations[o].name for o in group if o == s or not find_misfit(o)]
         all_of_them = f" {'both' if len(members) == 2 else 'all'} go" if members[1:] else " goes"
         start = f"{quote_names(members)}{all_of_them} to `{step.name}`, but `{name}`"
         if bits & dst:

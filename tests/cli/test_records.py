@@ -174,6 +174,6 @@ def test_the_best_over_intrinsics(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["records", "best", path, "conv2d"]) == 2
     assert "unknown operator 'conv2d'" in capsys.readouterr().err
     # Of one operator the fastest is exported without its number.
-    from amos.export.request import _best
+    from amos.export.request import _find_best
 
-    assert _best(Path(path)).intrinsic == units.split(",")[0]
+    assert _find_best(Path(path)).intrinsic == units.split(",")[0]

@@ -14,7 +14,7 @@ import pytest
 import amos
 from amos.errors import RecordError
 from amos.explore.replay import replay
-from amos.machine.identity import here
+from amos.machine.identity import identify_host
 from amos.records import Record, Records
 from amos.records.exchange import (
     best_records,
@@ -132,7 +132,9 @@ def _of_this_machine(path: Path) -> Record:
     amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=path)
     with Records(path) as records:
         row = records.all()[0]
-    timed = replace(row, machine=here(), machine_key=here().key, times=(1e-6,) * 3)
+    timed = replace(
+        row, machine=identify_host(), machine_key=identify_host().key, times=(1e-6,) * 3
+    )
     return replace(timed, definition=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amos.errors import MeasureError
-from amos.machine.identity import Identity, here
+from amos.machine.identity import Identity, identify_host
 from amos.measure.executor import LocalExecutor, open_executor
 from amos.measure.runner import default_memory
 from amos.records import Measurement
@@ -40,11 +40,11 @@ def test_too_close_to_call() -> None:
 
 
 def test_identities() -> None:
-    assert here() == here()
-    assert here().name == "host"
-    assert dict(here().compilers)["apache-tvm"]
+    assert identify_host() == identify_host()
+    assert identify_host().name == "host"
+    assert dict(identify_host().compilers)["apache-tvm"]
     assert Identity("host", "x", 2).key != Identity("host", "x", 4).key
-    assert here().model in str(here())
+    assert identify_host().model in str(identify_host())
     assert str(Identity("a100", "figures 1", 108)) == "a100 (described, figures 1)"
 
 
@@ -53,7 +53,7 @@ def test_executors_by_address() -> None:
     for address in (None, "local"):
         with open_executor(address) as executor:
             assert isinstance(executor, LocalExecutor)
-            assert executor.identity == here()
+            assert executor.identity == identify_host()
             assert open_executor(executor) is executor
     with pytest.raises(MeasureError, match="executor 'somewhere': expected 'local', 'tcp://"):
         open_executor("somewhere")
