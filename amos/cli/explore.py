@@ -50,7 +50,7 @@ def explore_command(
     op: Operator,
     intrinsic: options.IntrinsicNames = None,
     machine: options.MachineName = "host",
-    trials: options.Trials = 64,
+    trials: options.Trials = None,
     seed: options.Seed = 0,
     method: options.MethodName = "ga",
     objective: Objective = "time",
@@ -79,11 +79,12 @@ def explore_command(
     if export is not None:
         check_target(machine)
     units = options.read_intrinsics(intrinsic, files)
-    basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
     tiles = None
     if is_chain(op):
         tiles, fix = read_tiles(fix)
     search = _search(commute, fix, tiling, stagnation, epsilon, time_limit, objective)
+    trials = search.default_trials if trials is None else trials
+    basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
     measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
     if tiles is not None:

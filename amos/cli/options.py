@@ -141,7 +141,9 @@ _WHOLE = re.compile(r"[+-]?\d+")
 _NEXT_DTYPE = re.compile(r",(?=\s*\w+\s*=)")
 
 # How explore searches, within which limits, and where it measures.
-Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
+Trials = Annotated[
+    int | None, typer.Option(help="Candidates to measure; by default 64, of few schedules 16.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]
 MethodName = Annotated[
     str,

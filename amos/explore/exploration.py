@@ -89,6 +89,7 @@ class Exploration(Outcome):
         replayed: how many trials were taken from the record of an earlier run.
         intrinsics: outcome of every requested instruction, fastest first.
         generations: the rows of :attr:`logbook`.
+        is_peak_measured: whether ``machine`` has the instruction's rate as measured in this run.
         load: runnable processes on this machine when the run began; 0 if unknown.
     """
 
@@ -106,6 +107,7 @@ class Exploration(Outcome):
     intrinsics: tuple[Contender, ...] = ()
     generations: tuple[dict[str, Any], ...] = field(default=(), compare=False)
     load: float = field(default=0.0, compare=False)
+    is_peak_measured: bool = field(default=False, compare=False)
     objective: str = "time"
     least: Bound | None = field(default=None, compare=False)
     certificate: Certificate | None = field(default=None, compare=False)
@@ -169,7 +171,7 @@ class Exploration(Outcome):
         if peak is None:
             return rate
         cores = "1 core" if self.machine.cores == 1 else f"{self.machine.cores} cores"
-        how = "measured " if self.best.measurement and self.machine.name == "host" else ""
+        how = "measured " if self.is_peak_measured else ""
         share = f"{self.tops / peak:.1%} of the {peak:.3f} Top/s"
         return f"{rate}, {share} {how}peak of {cores}"
 

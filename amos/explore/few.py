@@ -43,12 +43,28 @@ class Few(Search):
         return len(self.candidates)
 
     def ask(self, count: int) -> list[Candidate]:
-        """Return up to ``count`` listed candidates not proposed before; none when all were."""
+        """Return up to ``count`` listed candidates not proposed before; none when all were.
+
+        First those that the model cannot tell from the best so far, such as other orders of its
+        loops, then one of each prediction.
+        """
         open_ = [each for each in self.candidates if each.key not in self._proposed]
-        scores = self.problem.scores(open_)
-        chosen = [open_[n] for n in np.argsort(scores, kind="stable")[:count]]
+        scores = dict(zip(open_, self.problem.scores(open_).tolist(), strict=True))
+        tried = {self._prediction(trial.candidate) for trial in self.problem.trials}
+        best = {self._prediction(trial.candidate) for trial in self.problem.best(1)}
+        ranks: dict[Candidate, tuple[bool, bool, float]] = {}
+        for candidate in sorted(open_, key=scores.__getitem__):
+            prediction = self._prediction(candidate)
+            ranks[candidate] = (prediction not in best, prediction in tried, scores[candidate])
+            tried.add(prediction)
+        chosen = sorted(open_, key=ranks.__getitem__)[:count]
         self._proposed.update(each.key for each in chosen)
         return chosen
+
+    def _prediction(self, candidate: Candidate) -> tuple[str, float]:
+        """Predict a candidate, to the digits in which kernels differ."""
+        (seconds,) = self.problem.seconds([candidate]).tolist()
+        return candidate.mapping.name, float(f"{seconds:.5g}")
 
 
 def list_candidates(

@@ -21,6 +21,8 @@ from amos.schedule import Tiling
 #: Operators of the method ``ga`` that a user may exchange.
 OPERATORS = ("mate", "mutate", "select")
 _IMPLEMENTATIONS = ("native", "generic")
+#: Candidates to measure by default, and of listed schedules, which the model has ranked.
+_TRIALS, _FEW_TRIALS = 64, 16
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class SearchOptions:
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         _check_seconds("time_limit", self.time_limit)
+
+    @property
+    def default_trials(self) -> int:
+        """Number of candidates that a search measures by default."""
+        return _FEW_TRIALS if self.tiling == "few" else _TRIALS
 
     def to_record(self) -> dict[str, object]:
         """Return the options that decide which candidates a run proposes, without defaults."""

@@ -26,7 +26,7 @@ Progress = Callable[[Trial, int], None]
 _FEW = 10**9
 #: Seconds of a run, and of NumPy's reference, above which the user is warned.
 _RUN, _REFERENCE = 0.5, 10.0
-#: Mappings that the model evaluates.
+#: Candidates that the model evaluates, of as many mappings as possible.
 _ASKED = 8
 #: Timings of a quick candidate; seconds of building one; runs of one before it is timed.
 _REPEAT, _BUILDING, _BEFORE = 12, 1.0, 2
@@ -127,7 +127,8 @@ def warn_if_slow(problem: Problem, trials: int, executor: Executor | None) -> It
     if executor is None or op.points < _FEW:
         return
     rng = np.random.default_rng(0)
-    drawn = [problem.sample(mapping, rng) for mapping in problem.mappings[:_ASKED]]
+    mappings = (problem.mappings * _ASKED)[:_ASKED]
+    drawn = [problem.sample(mapping, rng) for mapping in mappings]
     run, reference = float(problem.seconds(drawn).min()), Demand.of(op).seconds
     if run < _RUN and reference < _REFERENCE:
         return

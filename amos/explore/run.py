@@ -32,7 +32,7 @@ def explore(
     intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None = None,
     *,
     machine: str | Machine = "host",
-    trials: int = 64,
+    trials: int | None = None,
     seed: int = 0,
     method: str = "ga",
     rule: str = "access",
@@ -56,7 +56,8 @@ def explore(
             compete for the trials, without any all that the machine has (see
             :mod:`amos.explore.contest`).
         machine: ``"host"``, the name of a described machine, or a machine.
-        trials: how many candidates to measure, from 1 on; fewer if the space has no more.
+        trials: how many candidates to measure, from 1 on; fewer if the space has no more. By
+            default 64, and 16 of the listed schedules of ``tiling="few"``.
         seed: seed of the one random generator that the search draws from.
         method: search method, one of :data:`METHODS`.
         rule: which mappings to search; see :func:`amos.enumerate_mappings`.
@@ -80,6 +81,7 @@ def explore(
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
+    trials = search.default_trials if trials is None else trials
     check_run(trials, seed, measure)
     _check(method, rule, search)
     alone = _find_single(intrinsic, machine, measure)

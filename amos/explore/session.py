@@ -103,9 +103,9 @@ class Session:
 
     def _task(self, candidate: Candidate, seconds: float, repeat: int = _REPEAT) -> Task:
         """Create a measurement task that gets no more time than the fastest trial needs."""
-        leaders = self.problem.best(1)
-        seconds = min([seconds, *(trial.seconds for trial in leaders)])
-        return Task(candidate, repeat, self.implementation, self.flush, seconds)
+        rival = min((trial.seconds for trial in self.problem.best(1)), default=math.inf)
+        seconds = min(seconds, rival)
+        return Task(candidate, repeat, self.implementation, self.flush, seconds, rival)
 
     def confirm(self, tell: Callable[[Problem], None] = lambda _: None) -> None:
         """Measure the leaders again, longer: the fastest of many is partly the luckiest.

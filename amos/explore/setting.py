@@ -184,6 +184,8 @@ class Setting:
             seed=self.seed,
             objective=self.search.objective,
             least=least,
+            is_peak_measured=self.workers is not None
+            and (last.name == "host" or last.peak(unit.name) != target.peak(unit.name)),
             certificate=contest.winner.session.search.search.certificate,
             trials=tuple(contest.trials),
             replayed=sum(entry.session.replayed for entry in contest.entries),

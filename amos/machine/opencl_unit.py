@@ -24,6 +24,7 @@ class OpenClUnit:
         threads: work-items that a core holds at the same time, to fill its latencies.
         read: cycles of reading a fragment from local memory or a cache.
         copy: cycles of copying an element or a vector.
+        copy_lanes: contiguous scalars that a serial unit copies at once.
         line: extra cycles for each cache line of a copy, divided among the pieces that share it.
         row: extra cycles for the first piece that a stage copies of a tensor's row, and for a read
             that misses the TLB, on a serial unit.
@@ -43,6 +44,7 @@ class OpenClUnit:
     threads: int = 1
     read: float = 0.5
     copy: float = 1.0
+    copy_lanes: int = 8
     line: float = 0.0
     row: float = 0.0
     guard: float = 0.5
@@ -52,7 +54,7 @@ class OpenClUnit:
     start: float = 200.0
 
     def __post_init__(self) -> None:
-        for name in ("units", "group_items", "item_bytes", "threads"):
+        for name in ("units", "group_items", "item_bytes", "threads", "copy_lanes"):
             if getattr(self, name) < 1:
                 raise MachineError(f"opencl: {name}: expected 1 or more, got {getattr(self, name)}")
         if self.local_bytes < 0:

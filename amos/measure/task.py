@@ -23,7 +23,10 @@ from amos.records.measurement import Measurement, noise_of
 #: A measurement noisier than this is prolonged, at most so many times.
 _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 #: Seconds of timing after which there are no more repeats, and share of the limit.
-TIMING, _SHARE = 7.5, 0.25
+TIMING, _SHARE = 1.0, 0.25
+#: Seconds of a run of a slow kernel, how often it is timed at first, and times its rival's time
+#: beyond which that is enough.
+_SLOW, _FIRST, _HOPELESS = 0.02, 3, 1.25
 
 
 def repeat_count(count: int, seconds: float, limit: float = math.inf) -> int:
@@ -70,6 +73,7 @@ class Task:
         implementation: ``"native"`` or ``"generic"``; by default the one that exists.
         flush: bytes of cache to overwrite before each timing.
         predicted: seconds of one run by the model, which the time limit allows for.
+        rival: seconds of the fastest kernel so far; a far slower one is timed less often.
         place: where to run it; by default on this CPU.
         board: address of one behind TVM's RPC tracker that runs it instead.
     """
@@ -79,6 +83,7 @@ class Task:
     implementation: str | None = None
     flush: int = 0
     predicted: float = 0.0
+    rival: float = math.inf
     place: Place | None = None
     board: str = ""
 
@@ -160,9 +165,15 @@ class Task:
         self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
     ) -> tuple[float, ...]:
         """Time runs of a kernel whose first run took ``once``, as often as time allows; seconds."""
-        most = repeat_count(_ROUNDS_OF_REPEATS * self.repeat, once, limit)
+        first = self.repeat if once < _SLOW else min(self.repeat, _FIRST)
+        first = min(first, repeat_count(self.repeat, once, limit))
+        times = tuple(kernel.times(inputs, repeat=first, flush=self.flush))
+        if len(times) < self.repeat and min(times) > _HOPELESS * self.rival:
+            return times
+        # The first run may have compiled something.
+        most = repeat_count(_ROUNDS_OF_REPEATS * self.repeat, min(times), limit)
         repeat = min(self.repeat, most)
-        times: tuple[float, ...] = ()
-        while not times or (noise_of(times) > _NOISE and len(times) + repeat <= most):
-            times += tuple(kernel.times(inputs, repeat=repeat, flush=self.flush))
+        while len(times) < repeat or (noise_of(times) > _NOISE and len(times) + repeat <= most):
+            more = repeat - len(times) % repeat
+            times += tuple(kernel.times(inputs, repeat=more, flush=self.flush))
         return times

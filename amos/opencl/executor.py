@@ -9,16 +9,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from amos._processes import python
 from amos.errors import MeasureError
-from amos.machine import Machine
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine, Peak
 from amos.machine.identity import Identity
 from amos.measure.executor import DescribedExecutor, Executor
+from amos.measure.messages import Context, Failure
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
 from amos.measure.task import Place
 from amos.opencl.chains.candidate import ParallelCandidate
@@ -97,6 +100,28 @@ class OpenClPlace(Place):
         return OpenClKernel(candidate, self.machine, self.words)
 
 
+@dataclass(frozen=True)
+class PeakJob:
+    """The rate of multiply-adds of vectors in registers, measured where candidates are.
+
+    Attributes:
+        width: floats of a vector.
+        words: part of the name of the device.
+    """
+
+    intrinsics: ClassVar[tuple[Intrinsic, ...]] = ()
+    needs: ClassVar[frozenset[Operator | str]] = frozenset()
+    width: int
+    words: str
+
+    def run(self, context: Context) -> float:
+        """Measure seconds between two calls of one core."""
+        from amos.opencl.probe import DeviceProbe
+
+        context.wait()
+        return DeviceProbe(self.words).measure_interval(self.width)
+
+
 class OpenClExecutor(DescribedExecutor):
     """One device, driven by one worker process.
 
@@ -141,6 +166,23 @@ class OpenClExecutor(DescribedExecutor):
     def memory(self) -> int:
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
+
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
+        """Return the description; with ``again`` with rates of floats as they are here now."""
+        peaks = dict(self._machine.peaks)
+        for unit in intrinsics if again else ():
+            width = unit.operands[-1].tensor.elements
+            if {*unit.dtypes} == {"float32"} and unit.operations == 2 * width:
+                interval = self.runner.request(PeakJob(width, self._words)).answer
+                if not isinstance(interval, Failure):
+                    peaks[unit.name] = Peak(max(peaks[unit.name].latency, interval), interval)
+        return replace(self._machine, peaks=peaks)
 
     def place(self, task: Any) -> Any:
         """Return a task on the device; ``flush`` overwrites at least twice its cache."""

@@ -24,8 +24,6 @@ from amos.plan.structure import LoopBatch, Structure
 _LINE, _OVERLAP, _USABLE = 64, 3.0, 0.75
 #: Bytes of a page, and pages whose addresses a core translates at once.
 _PAGE, _PAGES = 4096, 64
-#: Elements that a core copies at once.
-_LANES = 8
 
 
 def predict_groups(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
@@ -214,7 +212,7 @@ class _Kernels:
         lines = np.minimum(np.maximum(stride, source.width) * source.size / _LINE, 1.0)
         line = np.maximum(unit.line, _LINE * self._beyond(share))
         vectors = source.elements == 1 and not source.computed
-        width = np.where((stride == 1) & vectors, np.minimum(run, _LANES), 1.0)
+        width = np.where((stride == 1) & vectors, np.minimum(run, unit.copy_lanes), 1.0)
         moves = self._piece(number) / width + lines * line + unit.row / run
         if not source.reduced:
             return np.asarray(pieces * moves)

@@ -30,6 +30,9 @@ _BEST = 0.85
 #: Bytes of a unit's first cache, which OpenCL does not report.
 _FIRST_CACHE = 32 << 10
 _SECONDS, _REPEATS = 60.0, 5
+#: Accumulators that fill the latency of multiply-adds, and how often and how much longer than in a
+#: probe they are timed for a peak: neighbours disturb for some milliseconds.
+_FILLING, _TIMINGS, _LONGER = (8, 12), 50, 10
 #: Work-items of a group where a core is a lane, and of one where it is not.
 _CPU_ITEMS, _GPU_ITEMS = 1, 64
 _MAD = """__kernel void probe(__global float *out, int count) {{
@@ -101,7 +104,10 @@ def _peaks(rates: Mapping[int, Mapping[int, float]]) -> dict[str, Any]:
         fast = [n for n, x in seconds.items() if interval >= _BEST * x]
         # Accumulators, the shared vector and the scalar that is replicated.
         item_bytes = max(item_bytes, (max(fast) + 2) * width * 4)
-    return {"peaks": peaks, "item_bytes": item_bytes}
+    floats = {width: width / min(seconds.values()) for width, seconds in rates.items()}
+    # Wider vectors are several registers, and no faster.
+    lanes = min(width for width, rate in floats.items() if rate >= _BEST * max(floats.values()))
+    return {"peaks": peaks, "item_bytes": item_bytes, "copy_lanes": lanes}
 
 
 def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
@@ -112,6 +118,7 @@ def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
         group_items=device.group_items,
         local_bytes=device.local_bytes,
         item_bytes=figures["item_bytes"],
+        copy_lanes=figures["copy_lanes"],
         serial=device.is_cpu,
     )
     sizes = {"L1": _FIRST_CACHE, "cache": max(device.cache, 2 * _FIRST_CACHE), "memory": 0}
@@ -165,7 +172,7 @@ def write_toml(machine: Machine) -> str:
     return "\n".join(lines)
 
 
-class _Probe:
+class DeviceProbe:
     """Kernels that measure one device."""
 
     def __init__(self, words: str) -> None:
@@ -186,11 +193,17 @@ class _Probe:
         bandwidths = {name: self._bandwidth(size, name == "L1") for name, size in sizes.items()}
         return {"bandwidths": bandwidths, "launch": max(self._run(_EMPTY, self.out), 1e-7)}
 
-    def _seconds_per_call(self, width: int, accumulators: int) -> float:
+    def measure_interval(self, width: int) -> float:
+        """Measure the least seconds between two calls of one core, while all are at work."""
+        return min(self._seconds_per_call(width, n, _TIMINGS, _LONGER) for n in _FILLING)
+
+    def _seconds_per_call(
+        self, width: int, accumulators: int, repeats: int = _REPEATS, longer: int = 1
+    ) -> float:
         """Measure seconds between two calls of one core, with several accumulators."""
         text = _MAD.format(width=width, accumulators=accumulators)
-        count = 2_000_000 // accumulators
-        seconds = self._run(text, self.out, np.int32(count))
+        count = 2_000_000 // accumulators * longer
+        seconds = self._run(text, self.out, np.int32(count), repeats=repeats)
         return seconds / (count * accumulators * self.items)
 
     def _bandwidth(self, size: int, unit: bool) -> float:
@@ -205,7 +218,7 @@ class _Probe:
         seconds = self._run(_READ, source, self.out, np.int32(vectors), np.int32(count))
         return count * vectors * 64 * (1 if unit else self.units) / seconds
 
-    def _run(self, text: str, *arguments: Any) -> float:
+    def _run(self, text: str, *arguments: Any, repeats: int = _REPEATS) -> float:
         """Measure seconds of a kernel of a group on each unit, the best of some."""
         cl, call = self.device.cl, self.device.call
         program = self.device.build(text)
@@ -213,7 +226,7 @@ class _Probe:
         call(kernel.set_args, *arguments)
         sizes = (self.units * self.items,), (self.items,)
         spans = []
-        for _ in range(_REPEATS):
+        for _ in range(repeats):
             event = call(cl.enqueue_nd_range_kernel, self.device.queue, kernel, *sizes)
             call(event.wait)
             spans.append(float(event.profile.end - event.profile.start) * 1e-9)
@@ -222,6 +235,6 @@ class _Probe:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(json.dumps(_Probe(sys.argv[1]).figures(sys.argv[2])) + "\n")
+        sys.stdout.write(json.dumps(DeviceProbe(sys.argv[1]).figures(sys.argv[2])) + "\n")
     except KernelError as error:
         raise SystemExit(str(error)) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any, Literal
 
 import numpy as np
 
+from amos.plan.nest import Nest
 from amos.plan.schedule import Schedule
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import variable
@@ -40,6 +42,14 @@ class DeviceSchedule(Schedule):
     fragments: Literal["blocked", "interleaved"] = variable(
         "fragments", "blocked", words=("blocked", "interleaved")
     )
+
+    def canonical(self, nest: Nest) -> DeviceSchedule:
+        """Return the schedule whose ``raster`` is the number of rows that do take turns."""
+        loops = self.spatial_order(nest) if self.raster > 1 else ()
+        counts = [-(-x.extent // (self.tile[x.name] * self.blocks[x.name])) for x in loops[-2:]]
+        rows, columns = counts if len(counts) == 2 else (1, 1)
+        raster = gcd(self.raster, rows) if columns > 1 else 1
+        return self if raster == self.raster else replace(self, raster=raster)
 
     def _row(self, structure: Structure) -> dict[str, Any]:
         return {"parallel": len(structure.spatial), "raster": self.raster}

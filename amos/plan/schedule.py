@@ -163,6 +163,10 @@ class Schedule(ABC):
             changed[key] = order and tuple(map(name, order))
         return replace(self, **changed)
 
+    def canonical(self, nest: Nest) -> Schedule:
+        """Return the schedule of the same kernel that stands for all such; itself by default."""
+        return self
+
     @abstractmethod
     def _row(self, structure: Structure) -> dict[str, Any]:
         """Return the row of :class:`LoopBatch` for this schedule, without tiles and orders."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from amos import intrinsics, machines, operators
 from amos.cuda.codegen.emulate import HEADERS, compiler, draw_inputs, emulate
-from amos.cuda.codegen.kernel import KernelText, kernel_name
+from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.toolchain import compiler_for
 from amos.cuda.plan import GpuPlan
 from amos.cuda.registers import grant_registers
@@ -222,7 +222,7 @@ def _shrink(name: str, kind: str) -> Operator:
 
 
 def _compile(plan: GpuPlan) -> dict[str, Any]:
-    source, arch, name = KernelText(plan).source, plan.architecture, kernel_name(plan)
+    source, arch, name = KernelText(plan).source, plan.architecture, KernelText.name_of(plan)
 
     def compile_it() -> dict[str, Any]:
         done = compiler_for(arch).compile(source, arch, f"{name} for {arch}")

@@ -163,7 +163,8 @@ class ScheduleSpace(Shown):
     ) -> list[Schedule]:
         """Draw up to ``count`` different feasible schedules that also meet ``extra`` (RandSAT)."""
         csp = self.csp.plus(extra) if extra else self.csp
-        return [self.schedule(positions) for positions in solver.sample(csp, count, rng)]
+        drawn = map(self.schedule, solver.sample(csp, count, rng))
+        return [*dict.fromkeys(drawn)]
 
     def smallest(self) -> Schedule:
         """Return the schedule nearest to the first value of every variable.
@@ -225,7 +226,8 @@ class ScheduleSpace(Shown):
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
         """Return the schedule of an assignment.
 
-        Defaults are left out, and values that decide nothing.
+        Values that are a variable's default are left out, and those that decide nothing. Schedules
+        that come to the same kernel are one, where fixed values allow it.
         """
         values: dict[str, Value] = {}
         for variable in self.csp.tunables:
@@ -234,7 +236,9 @@ class ScheduleSpace(Shown):
             decides = not variable.needs or any(name in values for name in variable.needs)
             if value != variable.default and (decides or not self._allows_default(variable)):
                 values[variable.name] = value
-        return self.target.schedule.of(values)
+        schedule = self.target.schedule.of(values)
+        canonical = schedule.canonical(self.nest)
+        return canonical if canonical is schedule or self.is_feasible(canonical) else schedule
 
     def _allows_default(self, variable: Variable) -> bool:
         allowed = self.csp.allowed[variable.name]

@@ -10,11 +10,12 @@ import pytest
 import amos
 from amos.cli import main
 from amos.errors import ExploreError, UnknownNameError
-from amos.explore.few import list_candidates
+from amos.explore.few import Few, list_candidates
 from amos.explore.methods import search_of
 from amos.explore.objective import Problem
 from amos.explore.ranking import rank_candidates
 from amos.plan.target import target_of, targets
+from amos.records import Measurement, Trial
 from amos.schedule.few import MOST, Template, templates
 
 VNNI, WMMA = "vnni_dpbusd_m16k4_u8_s8_s32", "wmma_m16n16k16_f16_f32"
@@ -64,6 +65,21 @@ def test_targets_with_templates_have_different_ones() -> None:
         texts = {json.dumps(each.values, sort_keys=True) for each in choices}
         assert len(texts) == len(choices)
         assert bool(choices) == bool(target.templates)
+
+
+def test_orders_that_the_model_cannot_tell_apart_are_tried_of_the_best_alone() -> None:
+    problem = problem_of("vgg16:V8", "opencl_mad_m8_f32", "pocl")
+    search = Few(problem, np.random.default_rng(0))
+    first = search.ask(8)
+    predictions = [f"{seconds:.5g}" for seconds in problem.seconds(first)]
+    assert predictions == sorted({*predictions}, key=float)
+    for number, candidate in enumerate(first):
+        times = (0.05 if number == 2 else 0.06,)
+        problem.tell(Trial(number, candidate, float(predictions[number]), Measurement(times)))
+    second = search.ask(8)
+    ties = [f"{seconds:.5g}" == predictions[2] for seconds in problem.seconds(second)]
+    assert ties == [True] * 5 + [False] * 3
+    assert len({x.schedule.order for x in (first[2], *second[:5])}) == 6
 
 
 def test_a_target_without_templates_draws() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -341,3 +342,14 @@ def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "nothing-of-this-name")
     with Runner() as runner, pytest.raises(amos.AmosError, match="cannot start"):
         _drill(runner, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("rival", "once", "count"), [(0.05, 0.1, 3), (0.09, 0.1, 10), (0.09, 1.0, 10), (1e-4, 1e-3, 10)]
+)
+def test_a_slow_kernel_far_behind_its_rival_is_timed_a_few_times(
+    rival: float, once: float, count: int
+) -> None:
+    """A first run that compiles something does not shorten the others."""
+    kernel = SimpleNamespace(times=lambda inputs, *, repeat, flush: [min(once, 0.1)] * repeat)
+    assert len(Task(CANDIDATE, rival=rival)._times(kernel, {}, once, 30.0)) == count

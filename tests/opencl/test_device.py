@@ -7,11 +7,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,10 @@ from amos.chains import Tiling
 from amos.errors import ExportError, MeasureError
 from amos.export.request import Request
 from amos.ir import Chain
+from amos.measure.messages import Failure, Reply
 from amos.opencl import executor, probe
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.executor import OpenClDevice, OpenClExecutor, opencl_executor
+from amos.opencl.executor import OpenClDevice, OpenClExecutor, PeakJob, opencl_executor
 from amos.opencl.export import files
 from amos.opencl.groups import is_serial
 from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError, _misfit
@@ -77,6 +79,35 @@ def test_a_device_that_lacks_something() -> None:
         OpenClExecutor(POCL, small)
     # PoCL states the L2 cache of a core, which has 256 KiB on the oldest CPUs with AVX2.
     OpenClExecutor(POCL, replace(DEVICE, local_bytes=1 << 18))
+
+
+def test_shares_are_of_the_peak_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The description's rate is another computer's; a device that fails keeps it."""
+    mad, dot = (amos.intrinsics.get(x) for x in ("opencl_mad_m8_f32", "mali_arm_dot_m1k4_s8_s32"))
+    with OpenClExecutor(POCL, DEVICE) as device:
+        assert device.machine([mad]) == POCL
+        jobs: list[Any] = []
+        answers: Iterator[Any] = iter([1e-10, Failure("crash", "the worker was ended")])
+
+        def answer(job: Any) -> Reply[float]:
+            jobs.append(job)
+            return Reply(next(answers))
+
+        monkeypatch.setattr(device.runner, "request", answer)
+        assert device.machine([mad, dot], again=True).peak(mad.name).interval == 1e-10
+        assert device.machine([mad], again=True) == POCL
+        assert jobs == [PeakJob(8, "")] * 2
+
+
+@pytest.mark.skipif(not HERE, reason="no pyopencl")
+def test_a_search_measures_the_peak(tmp_path: Path) -> None:
+    op = amos.operators.get("gemm", dtype="f32", m=64, n=64, k=64)
+    options: dict[str, Any] = dict(machine="pocl", trials=2, records=tmp_path / "runs.db")
+    first, again = (amos.explore(op, "opencl_mad_m8_f32", **options) for _ in range(2))
+    assert again.replayed == 2
+    assert first.machine.peaks != POCL.peaks
+    assert first.machine == again.machine
+    assert all("Top/s measured peak of" in each.speed for each in (first, again))
 
 
 def test_errors_of_drivers_are_told_apart() -> None:
@@ -191,7 +222,7 @@ def test_a_probe_of_many_units_has_room_for_their_results(monkeypatch: pytest.Mo
     gpu = SimpleNamespace(max_compute_units=132, type=4)
     stub = SimpleNamespace(cl=cl, device=gpu, context=None)
     monkeypatch.setattr(probe, "Device", lambda words: stub)
-    probe._Probe("")
+    probe.DeviceProbe("")
     assert sizes == [132 * 64 * 32 * 4]
 
 

@@ -19,6 +19,7 @@ from amos.opencl.codegen import KernelText as OpenClText
 from amos.plan import Schedule
 from amos.plan.device_schedule import DeviceSchedule
 from amos.schedule import ScheduleSpace
+from amos.schedule.constraints import In
 
 A100, POCL = amos.machines.get("a100"), amos.machines.get("pocl")
 MMA = "mma_sync_m16n8k16_f16_f32"
@@ -121,3 +122,17 @@ def test_searches_on_gpus_choose_a_raster() -> None:
     assert all(isinstance(each, DeviceSchedule) for each in drawn)
     assert len({each.as_dict().get("raster", 1) for each in drawn}) > 1
     assert all(Schedule.of(each.as_dict()) == each for each in drawn)
+
+
+def test_rasters_that_come_to_the_same_kernel_are_one_candidate() -> None:
+    """One or two rows of blocks, or one column, leave fewer turns than asked."""
+    space = ScheduleSpace(gemm(512, 512), A100)
+    drawn = space.draw(200, np.random.default_rng(0))
+    plans = [GpuPlan.of(space.mapping, each, "sm_80") for each in drawn]
+    assert all(plan.raster == plan.schedule.raster for plan in plans)
+    assert all(plan.raster == 1 for plan in plans if [*plan.blocks.values()][-1] == 1)
+    assert any(plan.raster > 1 for plan in plans)
+    texts = [KernelText(plan).source for plan in plans]
+    assert len({*texts}) == len({*drawn}) == len(drawn)
+    fixed = space.fix([In("raster", (8,), "given")])
+    assert {x.as_dict()["raster"] for x in fixed.draw(20, np.random.default_rng(0))} == {8}

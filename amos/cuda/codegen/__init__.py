@@ -4,7 +4,7 @@ Elements fill whole bytes: there are no kernels for s4, u4 and b1.
 """
 
 from amos.cuda.codegen.emulate import Emulation, draw_inputs, emulate
-from amos.cuda.codegen.kernel import KernelText, kernel_name
+from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.toolchain import Compiled, compiler_for, compilers
 from amos.cuda.plan import GpuPlan
 
@@ -17,5 +17,4 @@ __all__ = [
     "compilers",
     "draw_inputs",
     "emulate",
-    "kernel_name",
 ]

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.c.compiler import complaint
-from amos.cuda.codegen.kernel import KernelText, kernel_name
+from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
 from amos.cuda.codegen.text import cuda_type
 from amos.cuda.plan import GpuPlan
@@ -139,7 +139,7 @@ def emulate(
         BuildError: there is no C++ compiler, it refuses the kernel, or the kernel
             leaves a tensor, waits at different barriers, or breaks a rule of hardware.
     """
-    tool, name = compiler(), kernel_name(plan)
+    tool, name = compiler(), KernelText.name_of(plan)
     if tool is None:
         raise BuildError(f"{name}: a kernel runs on the host with g++ or clang++; there is none")
     op = plan.mapping.operator
@@ -208,7 +208,7 @@ def _main(plan: GpuPlan, text: str) -> str:
     written = (f"std::fwrite(out[{n}], 1, {s}, stdout) == {s}" for n, s in enumerate(sizes))
     declared = _SHARED.search(text)
     size = (declared and declared.group(2)) or plan.shared_bytes
-    launches = [(kernel_name(plan), plan.grid, plan.threads)]
+    launches = [(KernelText.name_of(plan), plan.grid, plan.threads)]
     if kernel.start:
         launches.insert(0, (kernel.start, (element_blocks(plan), 1, 1), ELEMENT_THREADS))
     if kernel.end:

@@ -7,13 +7,12 @@ convolution is never unfolded in global memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from amos.codegen.device.access import STEP
+from amos.codegen.device.kernel import DeviceText
 from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unroll
-from amos.codegen.naming import Names, spell
 from amos.cuda.codegen.copies import copy_code, may_part
 from amos.cuda.codegen.epilogue import epilogue_helpers
 from amos.cuda.codegen.fragments import copy_helpers, fragment_code, lane_place
@@ -29,46 +28,15 @@ from amos.cuda.codegen.text import OWN, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
 from amos.ir.index_text import Expr, variable
-from amos.ir.tasks import TaskMapping
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
+_LAYOUT = "Tensors are row-major and begin at multiples of 16 bytes."
 
 
-def kernel_name(plan: GpuPlan) -> str:
-    """Name of the function: the operator's and the mapping's."""
-    return spell(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+class KernelText(DeviceText[GpuPlan]):
+    """The parts of a ``kernel.cu``."""
 
-
-@dataclass(frozen=True)
-class KernelText:
-    """The parts of a ``kernel.cu``.
-
-    Attributes:
-        plan: what the kernel does.
-        name: of the function; by default the operator's and the mapping's.
-        grid: which block computes which tile, along the spatial loops of more than one step in
-            the schedule's order; by default as its ``raster`` says.
-
-    Raises:
-        TaskMappingError: the grid is of other tiles, or blocks do not compute one each.
-    """
-
-    plan: GpuPlan
-    name: str = ""
-    grid: TaskMapping | None = None
-
-    def __post_init__(self) -> None:
-        self.plan.check_grid(self.grid)
-
-    @cached_property
-    def names(self) -> Names:
-        """Names of the operator's tensors and loops in the text."""
-        return Names.of(self.plan.mapping.operator, OWN)
-
-    @cached_property
-    def _spelled_plan(self) -> GpuPlan:
-        """The plan of the operator under other names."""
-        return self.names.rename(self.plan)
+    own = OWN
 
     @cached_property
     def source(self) -> str:
@@ -76,7 +44,7 @@ class KernelText:
         p = self._spelled_plan
         return "\n".join(
             [
-                self._comment(),
+                self._comment(p.architecture, self._launch, _LAYOUT),
                 _HEADERS,
                 copy_helpers(p) + epilogue_helpers(p) + reduction_helpers(p) + fragment_code(p),
                 "",
@@ -84,7 +52,7 @@ class KernelText:
                 "",
                 f'extern "C" __global__ void __launch_bounds__({p.threads}, '
                 f"{p.granted[1]})\n"
-                f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
+                f"{self.function}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
                 *self._extra_functions(),
@@ -95,14 +63,12 @@ class KernelText:
     @cached_property
     def start(self) -> str:
         """Name of the function that is launched before; empty if there is none."""
-        name = self.name or kernel_name(self.plan)
-        return f"{name}_start" if element_blocks(self.plan) else ""
+        return f"{self.function}_start" if element_blocks(self.plan) else ""
 
     @cached_property
     def end(self) -> str:
         """Name of the function that is launched behind; empty if there is none."""
-        name = self.name or kernel_name(self.plan)
-        return f"{name}_end" if element_blocks(self.plan, ends=True) else ""
+        return f"{self.function}_end" if element_blocks(self.plan, ends=True) else ""
 
     def _extra_functions(self) -> list[str]:
         """The functions that are launched before and behind."""
@@ -122,27 +88,16 @@ class KernelText:
                 ]
         return lines
 
-    @cached_property
-    def parameters(self) -> str:
-        """The function's parameters: each input once, then the results."""
-        results = {tensor.name for tensor in self._spelled_plan.results}
-        return ", ".join(
-            f"{'' if name in results else 'const '}{cuda_type(kind)} *__restrict__ {name}"
-            for name, kind in self._spelled_plan.arguments.items()
+    @property
+    def _launch(self) -> str:
+        p = self.plan
+        return (
+            f"grid {p.grid[0]} x {p.grid[1]}, {p.threads} threads, "
+            f"{p.shared_bytes} bytes of shared memory, {p.accumulators} accumulators a warp"
         )
 
-    def _comment(self) -> str:
-        p = self.plan
-        lines = [
-            str(p.mapping.operator),
-            f"mapping {p.mapping.name}: {p.mapping}",
-            f"{p.mapping.intrinsic.name}, {p.architecture}",
-            f"grid {p.grid[0]} x {p.grid[1]}, {p.threads} threads, "
-            f"{p.shared_bytes} bytes of shared memory, {p.accumulators} accumulators a warp",
-            "Tensors are row-major and begin at multiples of 16 bytes."
-            + (" The output must be zero at the start." if p.zeroed else ""),
-        ]
-        return "".join(f"// {line}\n" for line in lines)
+    def _parameter(self, qualifier: str, kind: str, name: str) -> str:
+        return f"{qualifier}{cuda_type(kind)} *__restrict__ {name}"
 
     def _shared(self) -> str:
         p = self._spelled_plan

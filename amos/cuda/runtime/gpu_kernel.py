@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from amos.cuda.codegen.kernel import KernelText, kernel_name
+from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.launch import launch_of
 from amos.cuda.codegen.toolchain import image_for
 from amos.cuda.plan import GpuPlan
@@ -38,7 +38,7 @@ class GpuKernel:
 
     def __init__(self, candidate: Candidate, architecture: str, library: str) -> None:
         plan = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
-        text, name = KernelText(plan), kernel_name(plan)
+        text, name = KernelText(plan), KernelText.name_of(plan)
         self._operator = candidate.mapping.operator
         self._results = plan.results
         try:

@@ -7,11 +7,11 @@ operator's loops is read as zero and not stored, so that every schedule synchron
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from amos.codegen.device.access import STEP, locate_result
 from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result
+from amos.codegen.device.kernel import DeviceText
 from amos.codegen.device.text import (
     WIDE_OPENCL,
     block,
@@ -20,10 +20,8 @@ from amos.codegen.device.text import (
     over_fragments,
     unroll,
 )
-from amos.codegen.naming import Names, spell
 from amos.ir import Store
 from amos.ir.index_text import Value, variable
-from amos.ir.tasks import TaskMapping
 from amos.opencl.codegen.borders import list_read_conditions, list_store_conditions, loop_steps
 from amos.opencl.codegen.copies import (
     copy_local,
@@ -41,41 +39,10 @@ from amos.opencl.plan import TYPES, OpenClPlan
 _CALL, _UNROLLED, _MOST_UNROLLED = "call", 4, 32
 
 
-def kernel_name(plan: OpenClPlan) -> str:
-    """Name of the function: the operator's and the mapping's."""
-    return spell(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
+class KernelText(DeviceText[OpenClPlan]):
+    """The parts of a ``kernel.cl``."""
 
-
-@dataclass(frozen=True)
-class KernelText:
-    """The parts of a ``kernel.cl``.
-
-    Attributes:
-        plan: what the kernel does.
-        name: of the function; by default the operator's and the mapping's.
-        grid: which group computes which tile, along the spatial loops of more than one step in
-            the schedule's order; by default as its ``raster`` says.
-
-    Raises:
-        TaskMappingError: the grid is of other tiles, or groups do not compute one each.
-    """
-
-    plan: OpenClPlan
-    name: str = ""
-    grid: TaskMapping | None = None
-
-    def __post_init__(self) -> None:
-        self.plan.check_grid(self.grid)
-
-    @cached_property
-    def names(self) -> Names:
-        """Names of the operator's tensors and loops in the text."""
-        return Names.of(self.plan.mapping.operator, OWN)
-
-    @cached_property
-    def _spelled_plan(self) -> OpenClPlan:
-        """The plan of the operator under other names."""
-        return self.names.rename(self.plan)
+    own = OWN
 
     @cached_property
     def source(self) -> str:
@@ -83,38 +50,28 @@ class KernelText:
         p, body = self._spelled_plan, self._body()
         return "\n".join(
             [
-                self._comment(),
+                self._comment(p.machine.name, self._launch, "Tensors are row-major."),
                 *loose_vectors(body),
                 *write_call(_CALL, self.plan.mapping.intrinsic),
                 *self._helpers(),
                 f"__kernel __attribute__((reqd_work_group_size({p.items}, 1, 1)))",
-                f"void {self.name or kernel_name(self.plan)}({self.parameters}) {{",
+                f"void {self.function}({self.parameters}) {{",
                 *block(body),
                 "}",
                 "",
             ]
         )
 
-    @cached_property
-    def parameters(self) -> str:
-        """The function's parameters: each input once, then the results."""
-        results = {tensor.name for tensor in self._spelled_plan.results}
-        return ", ".join(
-            f"__global {'' if name in results else 'const '}{TYPES[kind]} *restrict {name}"
-            for name, kind in self._spelled_plan.arguments.items()
+    @property
+    def _launch(self) -> str:
+        p = self.plan
+        return (
+            f"{p.groups} groups of {p.items} work-items, {p.local_bytes} bytes of local memory, "
+            f"{p.accumulators} accumulators"
         )
 
-    def _comment(self) -> str:
-        p = self.plan
-        lines = [
-            str(p.mapping.operator),
-            f"mapping {p.mapping.name}: {p.mapping}",
-            f"{p.mapping.intrinsic.name}, {p.machine.name}",
-            f"{p.groups} groups of {p.items} work-items, {p.local_bytes} bytes of local memory, "
-            f"{p.accumulators} accumulators",
-            "Tensors are row-major." + (" The output must be zero at the start." * p.zeroed),
-        ]
-        return "".join(f"// {line}\n" for line in lines)
+    def _parameter(self, qualifier: str, kind: str, name: str) -> str:
+        return f"__global {qualifier}{TYPES[kind]} *restrict {name}"
 
     def _helpers(self) -> list[str]:
         """Write functions of epilogues and prologues, in which no compiler fuses operations."""

@@ -12,7 +12,7 @@ from amos.ir import Chain, Operator, Tensor
 from amos.ir.floats import pack, quantize, unpack
 from amos.machine.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.codegen import KernelText, kernel_name
+from amos.opencl.codegen import KernelText
 from amos.opencl.codegen.launch import launch_of
 from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.plan import OpenClPlan
@@ -51,7 +51,7 @@ class OpenClKernel:
             launch, source = kernel.launch, kernel.source
         else:
             plan = OpenClPlan.of(candidate.mapping, candidate.schedule, machine)
-            name, self._operator = kernel_name(plan), candidate.mapping.operator
+            name, self._operator = KernelText.name_of(plan), candidate.mapping.operator
             self._results = plan.results
             launch, source = launch_of(plan, name), KernelText(plan).source
         try:

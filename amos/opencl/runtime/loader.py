@@ -65,7 +65,8 @@ class Device:
         fitting = [d for name, d in devices if words.lower() in name.lower()]
         if not fitting:
             names = ", ".join(name for name, _ in devices) or "none"
-            raise KernelError(f"no OpenCL device {words!r}; there are: {names}")
+            device = f"OpenCL device {words!r}" if words else "OpenCL device"
+            raise KernelError(f"no {device}; there are: {names}")
         self.device = fitting[0]
         self.name = f"{self.device.platform.name}: {self.device.name.strip()}"
         self.context = pyopencl.Context([self.device])
