@@ -1,8 +1,8 @@
 """AMOS, section 7.5: 3-D convolution on AXPY, GEMV and CONV units, by definition.
 
-The paper reports 15, 7 and 31 "different types of mappings" and prints neither
-the units nor what makes two mappings different. So each row is one natural
-definition, with our count. Two iterations of a unit that index the same operands
+The paper reports 15, 7 and 31 "different types of mappings", but defines neither
+the units nor when two mappings differ. So each row is one natural definition, with
+our count. Two iterations of a unit that index the same operands
 (the height and the width of a CONV unit) can be exchanged; mappings that differ
 in nothing else are one *type*.
 """

@@ -2,7 +2,7 @@
 
 For each operator, type and architecture the model alone picks mapping and schedule on
 a machine of that architecture. The kernel of the whole operator is compiled, and the
-compiler's report is held against the space. The result of the kernel is checked on a
+compiler's report is compared with the space. The result of the kernel is checked on a
 smaller operator: its kernel has the same matching and the nearest schedule, and its
 source is executed on the host (:mod:`amos.cuda.codegen.emulate`).
 """
@@ -56,13 +56,12 @@ class CudaRow:
         arch: architecture.
         intrinsic: name of the intrinsic.
         mapping: name of the mapping.
-        compiled: whether the compiler took it.
+        compiled: whether the compiler accepted it.
         registers: of one thread, as the compiler reports.
-        space_registers: what the plan lets a thread have: the most that leaves room for
-            ``space_blocks``.
-        counted_registers: what the plan counts that a thread needs, no more than that.
-        blocks: of one multiprocessor, as far as registers go, in the compiled kernel.
-        space_blocks: what the plan promises.
+        space_registers: most registers of a thread by the plan, with ``space_blocks`` resident.
+        counted_registers: registers that a thread needs by the plan, at most as many.
+        blocks: resident on one multiprocessor, as limited by the compiled kernel's registers.
+        space_blocks: resident blocks by the plan.
         spills: bytes of registers kept in memory, stores and loads.
         stack: bytes of local memory of a thread: spills, and arrays out of registers.
         shared_bytes: shared memory of a block, as compiled or requested at launch.
@@ -70,7 +69,7 @@ class CudaRow:
             no fewer blocks are resident; ``None`` if it was not compiled.
         tensor_core_instructions: in the machine code.
         simulated_equal: whether its source, executed on the host on a smaller
-            operator, gives what the operator says; ``None`` without a C++ compiler.
+            operator, gives the operator's result; ``None`` without a C++ compiler.
         compiler: name and version.
         problem: why it failed; empty if it did not.
     """

@@ -59,7 +59,7 @@ class Judged:
 
     Attributes:
         name: in the paper.
-        loops: what loops A to E are.
+        loops: choices of loops A to E.
         valid: whether it breaks none of the rules 1 to 7.
         broken: rules that it breaks; rule 8 only asks to write it with fused loops.
     """
@@ -147,7 +147,7 @@ class Lift:
         paper_constraints: Table 4.
         layers: of VGG-16.
         rates: of the same, if they are searched.
-        fusions: candidates of V8 by what sequential loops are, if they are measured.
+        fusions: candidates of V8 by the fusion of sequential loops, if they are measured.
     """
 
     listing1: Listing1
@@ -283,7 +283,7 @@ def accepts(nest: LoopNest, assignment: Mapping[str, str], innermost_only: bool 
     """Return whether a mapping keeps rules 1 to 8, by predicates instead of the solver.
 
     Args:
-        assignment: what each loop is.
+        assignment: choice of each loop.
         innermost_only: let rules 1 and 2 look at the innermost loop around an access alone.
     """
     memory = {each.buffer: each.memory for each in nest.allocations}

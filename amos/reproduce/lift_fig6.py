@@ -18,11 +18,11 @@ from amos.measure.runner import measurement_of
 from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.executor import OpenClExecutor, find_device
 
-#: Candidates after which the best that is expected is shown, and samples that it is a median of.
+#: Candidates after which the expected best is shown, and samples of its median.
 SHOWN, _SAMPLES = (1, 10, 30, 70, 140, 250), 100
 #: Share of the best rate that counts as the best; timings of a kernel, and seconds for all.
 _REACHED, _REPEAT, _SECONDS = 0.99, 3, 20.0
-#: Candidates after which the paper's strategies yield their best, as far as it says.
+#: Candidates after which the paper's strategies yield their best, where it says so.
 PAPER_REACHED = {"always": 70, "random": 140}
 
 

@@ -1,6 +1,6 @@
 """Kernels of a network's tasks that were measured once, and the file that keeps them.
 
-A pool is a gzipped file of JSON lines, a task each, with what a scheduler is told of it and the
+A pool is a gzipped file of JSON lines, a task each, with a scheduler's view of it and the
 predicted and measured seconds of each kernel. `benchmarks/pool_tasks.py` writes it.
 """
 

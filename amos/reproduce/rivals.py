@@ -4,7 +4,7 @@
 constraints. A child that breaks one is never handed out, but it costs a score, as
 it would cost a failed measurement: it is counted in ``wasted``. ``ga_sat`` (GA-2)
 decodes every child into a feasible one with the help of a solver. ``ga_plain`` is
-what the paper compares all of them with: infeasible children are thrown away. ``cga1``
+the paper's baseline for all of them: infeasible children are discarded. ``cga1``
 (CGA-1) is ``cga`` with random key variables.
 """
 
@@ -25,7 +25,7 @@ _POPULATION = 32
 _MATE = 0.6
 #: Probability of comparing by score although a candidate is infeasible (Runarsson, Yao).
 _BY_SCORE = 0.45
-#: Seconds of what never ran, whose score is unknown; a number keeps DEAP's distances finite.
+#: Seconds of candidates that never ran and have no score; a number keeps DEAP's distances finite.
 _NEVER_RAN = 1e9
 
 
@@ -48,7 +48,7 @@ class Breeding(Search):
     """Crossover and mutation of values that ignore every constraint but the domains.
 
     Attributes:
-        wasted: proposals so far that were infeasible, and so never handed out.
+        wasted: infeasible proposals so far, which were never returned.
     """
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
@@ -62,7 +62,7 @@ class Breeding(Search):
         yield from self.draw_seeds(_POPULATION - len(self.results))
         if not self._population:
             return
-        # A generation that is infeasible to the last child must end all the same.
+        # A generation without any feasible child must end, too.
         for _ in range(20 * count):
             child = self._breed()
             if broken := len(child.space.violations(child.candidate.schedule)):
@@ -159,7 +159,7 @@ class MultiObjective(Breeding):
 
 
 class SatDecoder(Breeding):
-    """The search method ``ga_sat``: each child is the feasible one nearest to a wish."""
+    """The search method ``ga_sat``: each child is the feasible one nearest to bred values."""
 
     def survive(self, members: list[Individual]) -> list[Individual]:
         """Return the best."""

@@ -28,7 +28,7 @@ from amos.records.canonical import machine_from
 from amos.schedule import ScheduleSpace
 
 _VERSION = 2
-#: Digits of a measured time that are worth keeping.
+#: Significant digits of a measured time.
 _DIGITS = 5
 
 
@@ -85,7 +85,7 @@ class Dataset:
 
 
 class LayerSamples:
-    """The samples of one layer in the form that the model takes.
+    """The samples of one layer in the form of the model's input.
 
     Attributes:
         layer: its name.

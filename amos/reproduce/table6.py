@@ -44,7 +44,7 @@ class Table6Row:
 
 
 #: Other natural forms of the operators that Table 6 counts, besides the library's own: the
-#: code, the statement, and what the form is.
+#: code, the statement, and a description of the form.
 _FORMS = (
     ("GMM", "out[m,n] += a[m,k] * b[n,k]", "second matrix transposed"),
     ("C2D", "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[r,s,c,k]", "NHWC layout"),

@@ -35,7 +35,7 @@ class VtaRow:
         layer: its name.
         cycles: of the best candidate, simulated.
         peak: share of the unit's products in a cycle.
-        bound: share of what bounds it: the products, or the port to DRAM with the bytes that
+        bound: share of its bound: the products, or the port to DRAM with the bytes that
             this candidate moves.
         plain: cycles of the plain schedule, which has one buffer of each operand.
         failed: candidates that were not right, or had a hazard.

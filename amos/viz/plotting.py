@@ -10,7 +10,7 @@ from typing import Any
 from amos.errors import RecordError, ToolchainError
 from amos.viz.palette import LINES
 
-#: Figures are light cards on a page of any kind. Without a ground of its own, the text of a
+#: Figures are light cards on any page. Without a background of its own, the text of a
 #: figure would need a colour that has 4.5 to 1 against white and against a dark page, and there
 #: is none; and a figure cannot ask its page which of them it is, since front ends are given
 #: numbers and draw them by themselves, and take no CSS variable for a colour.

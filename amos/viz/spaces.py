@@ -1,4 +1,4 @@
-"""Spaces of mappings and of schedules, as the model sees them."""
+"""Spaces of mappings and of schedules, as the model predicts them."""
 
 from __future__ import annotations
 
