@@ -70,10 +70,10 @@ class DeviceText(ABC, Generic[PlanT]):
 
     @abstractmethod
     def _parameter(self, qualifier: str, kind: str, name: str) -> str:
-        """A pointer to the elements of a tensor."""
+        """Write a pointer to the elements of a tensor."""
 
     def _comment(self, device: str, launch: str, layout: str) -> str:
-        """What the kernel computes, and how, as comments."""
+        """Describe as comments what the kernel computes, and how."""
         mapping = self.plan.mapping
         lines = [
             str(mapping.operator),

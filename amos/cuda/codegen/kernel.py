@@ -48,7 +48,7 @@ class KernelText(DeviceText[GpuPlan]):
                 _HEADERS,
                 copy_helpers(p) + epilogue_helpers(p) + reduction_helpers(p) + fragment_code(p),
                 "",
-                self._shared(),
+                self._declare_shared(),
                 "",
                 f'extern "C" __global__ void __launch_bounds__({p.threads}, '
                 f"{p.granted[1]})\n"
@@ -71,7 +71,7 @@ class KernelText(DeviceText[GpuPlan]):
         return f"{self.function}_end" if element_blocks(self.plan, ends=True) else ""
 
     def _extra_functions(self) -> list[str]:
-        """The functions that are launched before and behind."""
+        """Write the functions that are launched before and after."""
         lines = []
         for name, when, code in (
             (self.start, "before", start_code),
@@ -99,7 +99,7 @@ class KernelText(DeviceText[GpuPlan]):
     def _parameter(self, qualifier: str, kind: str, name: str) -> str:
         return f"{qualifier}{cuda_type(kind)} *__restrict__ {name}"
 
-    def _shared(self) -> str:
+    def _declare_shared(self) -> str:
         p = self._spelled_plan
         kind, size = ("extern ", "") if p.dynamic_bytes else ("", p.shared_bytes)
         return f"{kind}__shared__ __align__(128) unsigned char shared_memory[{size}];"
@@ -134,7 +134,7 @@ class KernelText(DeviceText[GpuPlan]):
         return lines
 
     def _places(self) -> list[str]:
-        """Where the block and the warp begin along each loop."""
+        """Declare where the block and the warp begin along each loop."""
         p = self._spelled_plan
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for worker, name, tasks in (
@@ -162,7 +162,7 @@ class KernelText(DeviceText[GpuPlan]):
         ]
 
     def _loop(self) -> list[str]:
-        """The reduction: one stage after another, or several in flight."""
+        """Write the reduction: one stage after another, or several in flight."""
         p = self._spelled_plan
         fetch = [f"fetch_{s.name}" for s in p.sources]
         put = [f"put_{s.name}" for s in p.sources if s.is_kept]

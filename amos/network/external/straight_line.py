@@ -190,7 +190,7 @@ class _Line:
         return operand
 
     def buffers_of(self, call: Call) -> tuple[Buffer, ...]:
-        """The tensors that a call takes."""
+        """List the buffers that a call takes."""
         values = [*call.arguments, (call.result, call.shape)]
         buffers = [self.buffer(value, shape, call.holds) for value, shape in values]
         return replace(buffers[0], begin=call.begin), *buffers[1:]
