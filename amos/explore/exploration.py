@@ -227,7 +227,8 @@ class Exploration(Outcome):
         """Evidence that other processes use the cores; empty if none."""
         right = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         timed = any(trial.measurement and trial.measurement.times for trial in right)
-        if not timed or self.machine.name != "host":
+        unit = self.machine.opencl
+        if not timed or not (self.machine.name == "host" or (unit is not None and unit.serial)):
             return ""
         if self.load > self.machine.cores:
             return f"others used the cores when the run began (load {self.load:.1f})"

@@ -56,6 +56,10 @@ def test_times_of_a_busy_machine_say_so() -> None:
     assert "took at least 25 times as long as predicted" in timed(20.0).disturbance
     # Of few candidates the model may be wrong.
     assert timed(20.0, count=2).disturbance == ""
+    # An OpenCL device that is this CPU has the same cores, a GPU has its own.
+    pocl, mali = (amos.machines.get(name) for name in ("pocl", "mali_g76"))
+    assert "load 9.0" in replace(timed(1.2, load=9.0), machine=pocl)._crowded
+    assert replace(timed(1.2, load=9e3), machine=mali)._crowded == ""
 
 
 def test_a_busy_machine_ranks_least_times() -> None:
