@@ -63,21 +63,19 @@ def run_graph(graph: Graph, *arrays: np.ndarray) -> list[np.ndarray]:
     }
 
     def bytes_of(buffer: Buffer) -> np.ndarray:
+        """The memory of a tensor; where a slice begins late, up to the end of what it reads."""
         count = prod(buffer.shape) * numpy_dtype(buffer.dtype).itemsize
         if buffer.place is Place.ARENA:
-            return arena[buffer.index : buffer.index + count]
+            return arena[buffer.index + buffer.begin :][:count]
         whole = np.ascontiguousarray(memory[buffer.place][buffer.index])
-        assert whole.nbytes == count
-        return whole.reshape(-1).view(np.uint8)
+        return whole.reshape(-1).view(np.uint8)[buffer.begin :][:count]
 
     for step in line.steps:
         *sources, target = step.buffers
         if step.function == COPY:
             bytes_of(target)[:] = bytes_of(sources[0])
             continue
-        # What follows a value in memory is not read.
-        values = [np.roll(bytes_of(each), -each.begin) for each in step.buffers]
-        tensors = [_tensor(*each) for each in zip(values, step.buffers, strict=True)]
+        tensors = [_tensor(bytes_of(each), each) for each in step.buffers]
         library[step.function](*tensors)
         bytes_of(target)[:] = tensors[-1].numpy().reshape(-1).view(np.uint8)
     return memory[Place.OUTPUT]
@@ -87,5 +85,7 @@ def _tensor(values: np.ndarray, buffer: Buffer) -> Any:
     """A copy as TVM's tensor."""
     import tvm
 
-    tensor = tvm.runtime.empty(buffer.shape, buffer.dtype)
-    return tensor.copyfrom(values.view(numpy_dtype(buffer.dtype)).reshape(buffer.shape))
+    tensor, whole = tvm.runtime.empty(buffer.shape, buffer.dtype), np.zeros(buffer.shape)
+    whole = whole.astype(numpy_dtype(buffer.dtype))
+    whole.reshape(-1).view(np.uint8)[: values.size] = values
+    return tensor.copyfrom(whole)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amos.network.external.straight_line import Place
+from amos.network.external.straight_line import COPY, Place
 from amos.network.graph import Constant, Graph, GraphBuilder, Node
 from amos.network.loops.fusion import fuse
 from tests.network.graphs import evaluate_graph
@@ -60,6 +60,24 @@ def test_slices_that_begin_elsewhere_share_a_function() -> None:
     assert len(line_of(graph)[1]) == 3
     x = np.random.default_rng(0).standard_normal((4, 20)).astype(np.float32)
     for result, right in zip(run_graph(graph, x), evaluate_graph(graph, [x]), strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-5)
+
+
+def test_small_parts_that_stay_together_are_copied() -> None:
+    def make(b: GraphBuilder, x: Node, y: Node) -> list[Any]:
+        total = b.emit("ReduceSum", x, axes=(1,), keepdims=True)
+        number = Constant(np.full((1, 1, 4), 3, np.float32))
+        parts = b.emit("Concat", x, total, number, x, axis=1)
+        return [b.emit("Sigmoid", b.emit("Concat", parts, parts, axis=0)), parts]
+
+    graph = graph_of(make, ((1, 6, 4), "float32"), ((1, 2, 4), "float32"))
+    line, functions = line_of(graph)
+    copied = [each for each in line.steps if each.function == COPY]
+    assert [each.buffers[1].begin for each in copied] == [0, 96, 112, 128]
+    assert len(functions) == 2
+    x = np.random.default_rng(0).standard_normal((1, 6, 4)).astype(np.float32)
+    inputs = [x, x[:, :2]]
+    for result, right in zip(run_graph(graph, *inputs), evaluate_graph(graph, inputs), strict=True):
         np.testing.assert_allclose(result, right, rtol=1e-5)
 
 

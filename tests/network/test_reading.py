@@ -90,7 +90,8 @@ def test_pieces_of_inputs_and_results() -> None:
         for each in (x, product)
         for begin_and_end in ranges
     ]
-    _equal(b.model(product, *pieces), **_random(x=(3, 8, 4)))
+    joined = b.node("Concat", x, b.node("Softmax", x, axis=1), x, axis=0)
+    _equal(b.model(product, *pieces, joined), **_random(x=(3, 8, 4)))
 
 
 def test_constants_and_sizes_in_other_forms() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,12 +17,20 @@ from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import key_of
 from amos.network.external.constants import Constants
 from amos.network.external.source import ELEMENT_TYPES, library_source
-from amos.network.external.straight_line import Call, Step, StraightLine, Unsupported, straight_line
-from amos.network.graph import Node
+from amos.network.external.straight_line import (
+    COPY,
+    Call,
+    Step,
+    StraightLine,
+    Unsupported,
+    straight_line,
+)
+from amos.network.graph import Node, Operand
 from amos.network.kernels import CompiledRegion, require_compiler
 from amos.network.loops import scheduling
 from amos.network.loops.functions import LoopFunctions
 from amos.network.loops.fusion import fuse
+from amos.network.shapes import count_bytes
 
 #: Name of the library in its folder.
 LIBRARY = "libamos.so"
@@ -125,11 +133,22 @@ def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
     operands = (operand for call in calls for operand, _ in call.arguments)
     read = {operand.number for operand in operands if isinstance(operand, Node)}
     for fused in fuse(graph, called, read):
+        if parts := fused.copied_parts:
+            calls += _copy_parts(parts, fused.result)
+            continue
         arguments = tuple((operand, operand.shape) for operand in fused.operands)
         name = loops.name_of(fused)
         shape = fused.result.shape or (1,)
         calls.append(Call(name, arguments, fused.result, shape, begin=fused.begin_bytes))
     return calls
+
+
+def _copy_parts(parts: Sequence[Operand], result: Node) -> Iterator[Call]:
+    """Yield the calls that copy parts of a concatenation one behind the other."""
+    begin = 0
+    for part in parts:
+        yield Call(COPY, ((part, part.shape),), result, part.shape, result_begin=begin)
+        begin += count_bytes(part)
 
 
 def _write_objects(

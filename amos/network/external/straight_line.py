@@ -103,6 +103,7 @@ class Call:
         shape: under which it writes that.
         holds: the dtype by which it calls elements of another one.
         begin: byte at which it begins to read its first argument.
+        result_begin: byte at which it begins to write its result.
     """
 
     function: str
@@ -111,6 +112,7 @@ class Call:
     shape: tuple[int, ...]
     holds: Callable[[str], str] = str
     begin: int = 0
+    result_begin: int = 0
 
 
 def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLine:
@@ -193,7 +195,9 @@ class _Line:
         """List the buffers that a call takes."""
         values = [*call.arguments, (call.result, call.shape)]
         buffers = [self.buffer(value, shape, call.holds) for value, shape in values]
-        return replace(buffers[0], begin=call.begin), *buffers[1:]
+        buffers[0] = replace(buffers[0], begin=call.begin)
+        buffers[-1] = replace(buffers[-1], begin=call.result_begin)
+        return tuple(buffers)
 
     def buffer(
         self, operand: Operand, shape: tuple[int, ...], holds: Callable[[str], str] = str

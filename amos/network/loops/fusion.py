@@ -20,6 +20,8 @@ from amos.network.shapes import count_bytes
 VIEWS = ("Identity", "Reshape")
 #: Moves that cost no more in each of several readers than in one of them.
 _REPEATED = ("Expand", "Slice")
+#: Least steps of a loop that runs in parallel.
+PARALLEL_STEPS = 16384
 #: Operators that read their numbers from memory.
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 #: Operators of a function at most: TVM takes minutes to simplify expressions without end.
@@ -67,6 +69,18 @@ class Fused:
                 if not computed:
                     read[id(operand)] = operand
         return tuple(read.values())
+
+    @property
+    def copied_parts(self) -> tuple[Operand, ...]:
+        """Operands of a small concatenation whose elements stay together, so that it only copies.
+
+        Larger ones are parallel loops.
+        """
+        (node, *more), shape = self.nodes, self.result.shape
+        if more or node.operation != "Concat" or prod(shape) >= PARALLEL_STEPS:
+            return ()
+        stays_together = prod(shape[: node.attributes["axis"]]) == 1
+        return tuple(each for each in node.operands if stays_together and prod(each.shape))
 
     @property
     def begin_bytes(self) -> int:

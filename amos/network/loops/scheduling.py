@@ -26,10 +26,9 @@ from amos.codegen.tir.statements import collect_nodes, occurs
 from amos.codegen.tir.target import host_target
 from amos.errors import NetworkError
 from amos.ir.floats import limits
+from amos.network.loops.fusion import PARALLEL_STEPS
 from amos.network.loops.reductions import LANES
 
-#: Least steps of a loop that runs in parallel.
-_PARALLEL_STEPS = 16384
 #: Elements of vectors, and the bytes of the longest.
 _VECTORS, _LONGEST = (64, 32, 16, 8), 64
 #: Pieces of a parallel loop that are enough to balance the cores.
@@ -227,7 +226,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         return lambda: None
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
-    large = prod(extents.values()) >= _PARALLEL_STEPS
+    large = prod(extents.values()) >= PARALLEL_STEPS
     vectors = _list_lanes(schedule, block)
     rows = vectors and summed == loops[-1:] and extents[loops[-1]] % LANES == 0
     if rows and _along_rows(schedule, block):
