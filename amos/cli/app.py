@@ -103,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name; those of the process if omitted.
     """
+    # NumPy's threads would keep cores busy after each product, beside processes that build.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     _never_fail_to_print()
     try:
         status = _run(argv)

@@ -180,16 +180,17 @@ def unfit(anchor: Anchor, node: Node) -> str:
 
 def _declare_dtype(value: Operand) -> str:
     """Return the dtype; of constants with the narrowest range for which an instruction is exact."""
-    if isinstance(value, Constant):
-        for kind in _exact_ranges():
-            if kind.name == value.dtype and not kind.find_violation(value.array):
+    if isinstance(value, Constant) and value.dtype in BYTES:
+        for kind in _exact_ranges(value.dtype):
+            if not kind.find_violation(value.array):
                 return kind.declared
     return value.dtype
 
 
-def _exact_ranges() -> list[DType]:
-    """List the ranges that instructions require, the narrowest first."""
-    kinds = {kind for name in names() for kind in get(name).kinds if kind.bounds}
+def _exact_ranges(dtype: str) -> list[DType]:
+    """List the ranges of a dtype that instructions require, the narrowest first."""
+    required = (kind for name in names() for kind in get(name).kinds)
+    kinds = {kind for kind in required if kind.bounds and kind.name == dtype}
     return sorted(kinds, key=lambda kind: (kind.limits[1] - kind.limits[0], kind.declared))
 
 

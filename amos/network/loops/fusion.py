@@ -79,8 +79,8 @@ class Fused:
         (node, *more), shape = self.nodes, self.result.shape
         if more or node.operation != "Concat" or prod(shape) >= PARALLEL_STEPS:
             return ()
-        stays_together = prod(shape[: node.attributes["axis"]]) == 1
-        return tuple(each for each in node.operands if stays_together and prod(each.shape))
+        stays_together = all(size == 1 for size in shape[: node.attributes["axis"]])
+        return tuple(each for each in node.operands if stays_together and 0 not in each.shape)
 
     @property
     def begin_bytes(self) -> int:
