@@ -146,9 +146,9 @@ def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
 def _copy_parts(parts: Sequence[Operand], result: Node) -> Iterator[Call]:
     """Yield the calls that copy parts of a concatenation one behind the other."""
     begin = 0
-    for part in parts:
-        yield Call(COPY, ((part, part.shape),), result, part.shape, result_begin=begin)
-        begin += count_bytes(part)
+    for source in parts:
+        yield Call(COPY, ((source, source.shape),), result, source.shape, result_begin=begin)
+        begin += count_bytes(source)
 
 
 def _write_objects(
