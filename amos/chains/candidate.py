@@ -9,6 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from amos.chains.merging import merge_loops
 from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, Tensor
@@ -44,11 +45,16 @@ class ChainCandidate:
         tiling: the shared loops, and their tiles.
         products: mapping and schedule of each product, by what it writes.
         packs: products of which sources that tiles share are packed once for all of these.
+        merges: whether loops of products are merged; those of earlier records are not.
+        cooperative: whether all cores compute each tile together, statement by statement; else
+            each core computes tiles by itself.
     """
 
     tiling: Tiling
     products: Mapping[str, Candidate] = field(hash=False)
     packs: frozenset[str] = frozenset()
+    merges: bool = True
+    cooperative: bool = False
 
     @property
     def chain(self) -> Chain:
@@ -85,6 +91,15 @@ class ChainCandidate:
         }
         if self.tiling.rolls:
             values["rolling"] = self.tiling.rolling_loop
+        steps = (tiled.step for tiled in self.tiling.steps)
+        counts = {step.output.tensor.name: len(step.iterations) for step in steps}
+        if any(
+            len(each.mapping.operator.iterations) < counts[name]
+            for name, each in self.products.items()
+        ):
+            values["merged"] = 1
+        if self.cooperative:
+            values["cooperative"] = 1
         for name, product in self.products.items():
             mapping = product.mapping
             own = product.schedule.as_dict()
@@ -95,7 +110,7 @@ class ChainCandidate:
     @cached_property
     def slots(self) -> tuple[ProductSlot, ...]:
         """Its products."""
-        return slots_of(self.tiling, self.packs)
+        return slots_of(self.tiling, self.packs, self.merges)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: tiles, and each product's instruction, mapping and schedule."""
@@ -156,11 +171,12 @@ def _lying(size: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...]:
     return (*size[: first + 1], *whole[first + 1 :]) or (1,)
 
 
-def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
+def slots_of(tiling: Tiling, packs: frozenset[str], merges: bool = True) -> tuple[ProductSlot, ...]:
     """List the products of a tiling.
 
     Args:
         packs: those of which shared sources are packed ahead.
+        merges: whether loops are merged that are one in memory.
     """
     slots = []
     for tiled in tiling.steps:
@@ -180,6 +196,7 @@ def slots_of(tiling: Tiling, packs: frozenset[str]) -> tuple[ProductSlot, ...]:
             output = replace(operator.output, tensor=dense)
             compute = replace(operator.compute, dst=output)
             operator = replace(operator, compute=compute, store=operator.stored)
+        operator = merge_loops(operator) if merges else operator
         slots.append(ProductSlot(name, operator, names, packed, runs_of(tiling, tiled)))
     return tuple(slots)
 

@@ -58,17 +58,22 @@ class ChainPrediction:
 
 
 def predict_chain(
-    tiling: Tiling, products: Mapping[str, float], packs: bool, machine: Machine
+    tiling: Tiling,
+    products: Mapping[str, float],
+    packs: bool,
+    machine: Machine,
+    cooperative: bool = False,
 ) -> ChainPrediction:
     """Predict a kernel.
 
     Args:
         products: seconds of one run of each product that an instruction computes, on one core.
         packs: whether sources that tiles share are packed once for all of these.
+        cooperative: whether all cores compute each tile together; products are of all cores then.
     """
     core = machine.core
     temporary = temporary_bytes(tiling)
-    level = holding_level(core, temporary)
+    level = _shared_level(machine, temporary) if cooperative else holding_level(core, temporary)
     steps = []
     for tiled in tiling.steps:
         name, runs = tiled.step.output.tensor.name, runs_of(tiling, tiled)
@@ -76,13 +81,15 @@ def predict_chain(
         if seconds is None:
             vectors = _points(tiled) / LANES * count_operations(tiled.step)
             seconds = max(vectors / core.clock, _nbytes(tiled) / level.read_bandwidth)
+            if cooperative:
+                seconds = seconds / machine.cores + machine.launch
         total = runs * seconds + _moving_seconds(tiling, tiled, level)
         if packs and isinstance(tiled.step, Operator):
             for source, depth in packable(tiling, tiled).items():
                 count = prod(loop.count for loop in tiling.loops[:depth])
                 total += count * prod(tiled.size(source)) / _COPIED_PER_CYCLE / core.clock
         steps.append(StepSeconds(name, runs, total))
-    share = -(-tiling.count // machine.cores) / tiling.count
+    share = 1.0 if cooperative else -(-tiling.count // machine.cores) / tiling.count
     seconds = machine.launch + share * sum(each.seconds for each in steps)
     return ChainPrediction(tuple(steps), seconds, temporary, level.name)
 
@@ -91,6 +98,14 @@ def holding_level(machine: Machine, size: int) -> Level:
     """Return the nearest level of memory that holds the bytes."""
     fitting = (each for each in machine.levels if not each.capacity or each.capacity >= size)
     return next(fitting, machine.levels[-1])
+
+
+def _shared_level(machine: Machine, size: int) -> Level:
+    """Return a core's view of the nearest level that cores share and that holds so many bytes."""
+    pairs = zip(machine.levels, machine.core.levels, strict=True)
+    shared = (own for each, own in pairs if each.units < max(machine.cores, 2))
+    fitting = (own for own in shared if not own.capacity or own.capacity >= size)
+    return next(fitting, machine.core.levels[-1])
 
 
 def _moving_seconds(tiling: Tiling, tiled: TiledStep, level: Level) -> float:

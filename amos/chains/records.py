@@ -78,16 +78,17 @@ def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ChainCandid
         tiles = read_tiles(str(shared["tiles"]))
         tiling = Tiling.of(chain, tiles, str(shared.get("rolling", "")))
         packs = frozenset(each for each in str(shared["packs"]).split(",") if each)
+        merges, cooperative = (bool(shared.get(x, 0)) for x in ("merged", "cooperative"))
         rebuilt = {
             slot.tensor: _rebuild(slot.operator, products.pop(slot.tensor))
-            for slot in slots_of(tiling, packs)
+            for slot in slots_of(tiling, packs, merges)
             if slot.tensor in products
         }
         if products:
             raise KeyError(next(iter(products)))
     except (KeyError, TypeError, ValueError, AmosError) as error:
         raise RecordError(f"the record describes no kernel of its chain: {error}") from error
-    return ChainCandidate(tiling, rebuilt, packs)
+    return ChainCandidate(tiling, rebuilt, packs, merges, cooperative)
 
 
 def _rebuild(operator: Operator, values: Mapping[str, int | str]) -> Candidate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from amos.chains.loops import LANES, LocalAssignment
@@ -66,6 +66,7 @@ class _Writer:
         local: the same on a tile.
         inputs: buffers of what a chain reads and returns.
         memory: buffers of temporaries in a tile.
+        parallel: whether cores share the vectors.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class _Writer:
         local: LocalAssignment,
         inputs: Mapping[str, Any],
         memory: Mapping[str, Any],
+        parallel: bool,
     ) -> None:
         from tvm import tirx
 
@@ -91,7 +93,14 @@ class _Writer:
         (self.lane,) = inner.output.indices[-1].names
         self.lanes = gcd(inner.extents[self.lane], LANES)
         self.loops = [it for it in inner.spatial if it.name not in inner.unrolled]
-        self.at = {it.name: tirx.Var(it.name, "int32") for it in self.loops}
+        counts = {it.name: it.extent for it in self.loops}
+        counts[self.lane] //= self.lanes
+        self.counts, self.step = counts, tirx.Var("step", "int32") if parallel else None
+        self.at = {name: tirx.Var(name, "int32") for name in counts}
+        if self.step is not None:
+            outer = self.step
+            for name in reversed(counts):
+                self.at[name], outer = outer % counts[name], outer // counts[name]
         self.first = self.at | {self.lane: self.at[self.lane] * self.lanes}
 
     def write(self) -> Any:
@@ -104,9 +113,11 @@ class _Writer:
             spans = {name: self.whole.extents[name] for name in self.whole.unrolled}
             if fits := self.source.conditions(indices, spans | {self.lane: self.lanes}):
                 body = tirx.IfThenElse(tirx.all(*fits), body, self._vector(is_padded=True))
-        for it in reversed(self.loops):
-            count = it.extent // self.lanes if it.name == self.lane else it.extent
-            body = tirx.For(self.at[it.name], 0, count, tirx.ForKind.SERIAL, body)
+        if self.step is not None:
+            total = prod(self.counts.values())
+            return tirx.For(self.step, 0, total, tirx.ForKind.PARALLEL, body)
+        for name, count in reversed(self.counts.items()):
+            body = tirx.For(self.at[name], 0, count, tirx.ForKind.SERIAL, body)
         return body
 
     def _vector(self, *, is_padded: bool) -> Any:
@@ -151,9 +162,11 @@ def write_transform(
     local: LocalAssignment,
     inputs: Mapping[str, Any],
     memory: Mapping[str, Any],
+    *,
+    parallel: bool,
 ) -> Any:
     """Write the loops of a transform on a tile; arguments are those of :class:`_Writer`."""
-    return _Writer(whole, local, inputs, memory).write()
+    return _Writer(whole, local, inputs, memory, parallel).write()
 
 
 def _multiply(

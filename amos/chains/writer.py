@@ -16,12 +16,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.chains.boxes import Box, offset_box
-from amos.chains.candidate import (
-    ChainCandidate,
-    ProductSlot,
-    external_shapes,
-    shapes_of,
-)
+from amos.chains.candidate import ChainCandidate, ProductSlot, external_shapes, shapes_of
 from amos.chains.loops import LocalAssignment, assignment_of, sequence, write_assignments
 from amos.chains.rolling import RollingRows
 from amos.chains.row_copies import declare_flat, fill_rows, move_rows
@@ -83,12 +78,13 @@ def schedule_products(
         BuildError: TVM refuses one.
         ScheduleError: a schedule is not one of its mapping's space.
     """
-    products, core = [], (limits or CpuLimits.here()).core
+    products, limits = [], limits or CpuLimits.here()
+    limits = limits if candidate.cooperative else limits.core
     for slot in candidate.slots:
         if slot.tensor not in candidate.products:
             continue  # no instruction computes it
         chosen = candidate.products[slot.tensor]
-        program, module = schedule_candidate(chosen, kinds[slot.tensor], core)
+        program, module = schedule_candidate(chosen, kinds[slot.tensor], limits)
         ((_, function),) = module.functions.items()
         products.append(TileProduct(slot, program, function))
     return products
@@ -118,12 +114,12 @@ class _Writer:
     ) -> None:
         from tvm import tirx
 
-        self.tiling = candidate.tiling
+        self.tiling, self.cooperative = candidate.tiling, candidate.cooperative
         self.products = {each.slot.tensor: each for each in products}
         chain = self.tiling.chain
         self.shapes = external_shapes(self.tiling)
         total = self.tiling.count
-        self.cores = min(cores, total)
+        self.cores = 1 if self.cooperative else min(cores, total)
         self.core, self.step = tirx.Var("core", "int32"), tirx.Var("done", "int32")
         first, end = (each * total // self.cores for each in (self.core, self.core + 1))
         #: The number of a tile, and how many a core has.
@@ -183,7 +179,8 @@ class _Writer:
         loop = tirx.For(self.step, 0, self.own, tirx.ForKind.SERIAL, tile)
         allocated = map(tirx.AllocBuffer, (*memory.values(), *self.packed.values()))
         body = sequence([*allocated, *views, loop])
-        body = tirx.For(self.core, 0, self.cores, tirx.ForKind.PARALLEL, body)
+        kind = tirx.ForKind.SERIAL if self.cooperative else tirx.ForKind.PARALLEL
+        body = tirx.For(self.core, 0, self.cores, kind, body)
         function = tirx.PrimFunc([*self.whole.values()], body)
         return function.with_attr("s_tir", True)
 
@@ -248,7 +245,8 @@ class _Writer:
             for tiled in run:
                 if isinstance(tiled.step, Transform):
                     own = tiled.step, self._local(tiled), self.whole, self.memory
-                    yield from self._guarded([write_transform(*own)], tiled.depth)
+                    transform = write_transform(*own, parallel=self.cooperative)
+                    yield from self._guarded([transform], tiled.depth)
                 elif tiled.rows is not None:
                     yield self._units(tiled)
                 else:
@@ -352,7 +350,9 @@ class _Writer:
         for tensor, own in product.parameters.items():
             ahead = self.whole if tensor in self.constants else buffers
             body.append(_view(own, self.packed.get((name, tensor), ahead[tensor])))
-        yield from self._guarded([*body, serialize(product.function.body)], tiled.depth)
+        computed = product.function.body
+        body.append(computed if self.cooperative else serialize(computed))
+        yield from self._guarded(body, tiled.depth)
 
 
 def _declared(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:

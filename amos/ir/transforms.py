@@ -129,6 +129,7 @@ class Transform(Assignment):
             raise OperatorError(f"{self}: {largest} is too large a factor of {final.spelled}")
         for load in self.epilogue.loads if self.epilogue else ():
             sizes = dict(zip(into.indices, into.tensor.shape, strict=True))
+            sizes |= {x: x.constant + 1 for x in load.indices if not x.terms and x.constant >= 0}
             pairs = zip(load.indices, load.tensor.shape, strict=True)
             if any(size < sizes.get(index, size + 1) for index, size in pairs):
                 raise OperatorError(

@@ -295,7 +295,7 @@ class _Builder:
         measured = _select_heavy(tasks, self.chooser) if self.measure else frozenset[Task]()
         lowerings = {task: list_lowerings(task, self.chooser, self.ranked) for task in tasks}
         # Chains and tiles take longest: begun first, they leave no core alone at the end.
-        longest_first = sorted(tasks, key=lambda task: not lowerings[task].forms)
+        longest_first = sorted(tasks, key=lambda task: not lowerings[task].bands)
         jobs: list[Job] = [*chains, *longest_first]
         counts = [len(each) for each in chains.values()]
         counts += [_MEASURED if task in measured else 1 for task in longest_first]

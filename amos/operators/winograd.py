@@ -4,33 +4,37 @@ An image is cut into overlapping tiles of 6×6 elements, one for each 4×4 resul
 Gray, *Fast Algorithms for Convolutional Neural Networks*, 2016, F(4×4, 3×3)). With ``d`` a tile
 and ``g`` a window, the results are ``Aᵀ((G g Gᵀ) ⊙ (Bᵀ d B))A``: 36 products for 16 results,
 where the definition takes 144. Summed over channels, the products at each of the 36 positions
-are a matrix product, so the instruction computes one batched product.
+are a matrix product, so the instruction computes one batched product. All of it is a chain of
+three statements: two transforms by literal matrices, and the product between them.
 
 *In floats* sums round differently, by two to four times as much as those of the definition.
 
 *In integers* nothing rounds. ``Bᵀ`` has whole numbers, and of bytes it makes integers of 16 bits.
 The rows of ``G`` are multiplied by their divisors, so that they have whole numbers too;
-then ``Aᵀ`` can be chosen so that a result at (i, j) comes out times ``DIVISORS[i] * DIVISORS[j]``.
-All of that holds modulo 2**32, where division by an odd number is a product with its inverse,
-and division by a power of two a shift, of a result that :meth:`Winograd.is_exact` bounds.
+then ``Aᵀ`` can be chosen so that all results come out times 576. All of that holds modulo 2**32,
+where division by 9 is a product with its inverse, and division by 64 a shift, of a result that
+:meth:`Winograd.is_exact` bounds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
-from amos.ir import Operator
+from amos.ir import Chain, Epilogue, Operator
+from amos.ir.chain import Statement
+from amos.ir.epilogue import ACC
+from amos.ir.expression import Node
+from amos.ir.transforms import Transform
 
 #: Results along one side of a tile, and elements of the image that they depend on.
 RESULTS, ELEMENTS = 4, 6
 #: Points at which polynomials are multiplied, besides 0 and infinity, each with its negative: in
 #: floats those that halve the errors of 1 and 2, which keep integers whole.
 _POINTS = {False: (5 / 8, 3 / 2), True: (1, 2)}
-#: Factor of integer results along each side.
-DIVISORS = (24, 12, 6, 6)
+#: Factors of integer results along each side, and that of all of them in the end.
+_FACTORS, _FACTOR = np.array([24, 12, 6, 6]), 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +85,26 @@ _PAIRS[1:3, 1:3] = _PAIRS[3:5, 3:5] = [[1, 1], [1, -1]]
 _APART = _PAIRS / np.abs(_PAIRS).sum(1)
 #: ``Bᵀ`` as two matrices, the first of which is applied first: together they have fewer terms.
 INTO_TILES = {integer: (_APART @ own.image, _PAIRS) for integer, own in _MATRICES.items()}
-#: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows.
+#: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows; the last matrix makes
+#: all results as many times too large.
 OUT_OF_TILES = {
-    False: (_PAIRS, _MATRICES[False].results @ _APART),
+    False: (_PAIRS, _MATRICES[False].results @ _APART, np.eye(RESULTS)),
     True: (
         _PAIRS,
-        _MATRICES[True].results * np.array(DIVISORS)[:, None] / _MATRICES[True].scales @ _APART,
+        _MATRICES[True].results * _FACTORS[:, None] / _MATRICES[True].scales @ _APART,
+        np.diag(_FACTOR / _FACTORS),
     ),
 }
-#: Most bits by which a result is shifted, and that it needs before the shift.
+#: Bits that integer results are shifted by, and had more before.
 _SHIFT = 6
-#: Share of excess rows that the busiest core may have.
-_IMBALANCE = 1 / 16
+#: The statements of a chain; three dimensions have further indices.
+_TEXT = (
+    "tile[a,b,n,{z}y,x,c] += pairs[b,f] * split[f,j] * pairs[a,e] * split[e,i]"
+    " * pad(image[n,{z}4*y+i-{rows},4*x+j-{columns},c]); "
+    "product[a,b,n,{d}y,x,k] += {tile} * weight[a,b,{t}c,k]; "
+    "out[n,{d}4*y+p,4*x+q,k] += even[q,v] * merge[v,h] * halves[h,b]"
+    " * even[p,u] * merge[u,g] * halves[g,a] * product[a,b,n,{d}y,x,k]"
+)
 
 
 @dataclass(frozen=True)
@@ -108,10 +120,6 @@ class Winograd:
         padding: elements before the image along each axis between.
         depth: taps along the first of three dimensions.
         dtype: of the image; the window's is ``float32`` too, or ``int8``.
-        bands: number of bands of equally many rows of tiles, so that caches hold the intermediate
-            tensors. The last one begins earlier if they do not divide the rows.
-        cores: number of cores, each of which computes bands of single images by itself; 1 if all
-            cores compute each band, of all images.
     """
 
     image: tuple[int, ...]
@@ -119,8 +127,6 @@ class Winograd:
     padding: tuple[int, ...]
     depth: int = 1
     dtype: str = "float32"
-    bands: int = 1
-    cores: int = 1
 
     @property
     def integer(self) -> bool:
@@ -128,101 +134,52 @@ class Winograd:
         return self.dtype != "float32"
 
     @property
-    def kinds(self) -> tuple[str, str]:
-        """dtypes of the factors and of the sums."""
-        return ("int16", "int32") if self.integer else ("float32", "float32")
-
-    @property
-    def channels(self) -> int:
-        """Channels of the image."""
-        return self.image[-1]
-
-    @property
-    def features(self) -> int:
-        """Channels of the result."""
-        return self.result[-1]
-
-    @property
     def rows(self) -> int:
         """Number of rows of tiles in an image."""
         return -(-self.result[-3] // RESULTS)
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of tiles in a band of one image."""
-        return -(-self.rows // self.bands), -(-self.result[-2] // RESULTS)
+    def build_chain(self, operator: Operator) -> Chain:
+        """Return the chain that computes a convolution of this form, with its epilogue.
 
-    @property
-    def images(self) -> int:
-        """Number of images of a band."""
-        return self.image[0] if self.cores == 1 else 1
-
-    @property
-    def count(self) -> int:
-        """Number of bands of all images."""
-        return self.bands * self.image[0] // self.images
-
-    @property
-    def rounds(self) -> int:
-        """Number of bands that the busiest core computes, one after the other."""
-        return -(-self.count // self.cores)
-
-    @property
-    def factor(self) -> tuple[int, int, int]:
-        """Extents of a transformed band: positions in a tile, tiles, channels."""
-        return ELEMENTS**2, self.images * prod((*self.image[1:-3], *self.grid)), self.channels
-
-    @property
-    def sums(self) -> tuple[int, int, int]:
-        """Extents of the product of a band: positions in a tile, tiles, features."""
-        return ELEMENTS**2, self.images * prod((*self.result[1:-3], *self.grid)), self.features
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the transformed band and its product together."""
-        sizes = zip((self.factor, self.sums), self.kinds, strict=True)
-        return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in sizes)
-
-    def with_bands(self, size: int) -> Winograd:
-        """Split into bands of at most ``size`` bytes, or into single rows.
-
-        Takes the fewest bands that leave the busiest core few more rows than needed.
-
+        >>> operator = Operator.parse(
+        ...     "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        ...     dict(n=1, p=8, q=8, k=32, c=16, r=3, s=3),
+        ... )
+        >>> chain = Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1)).build_chain(operator)
+        >>> print(chain.steps[1].compute)
+        product[a, b, n, y, x, k] += tile[a, b, n, y, x, c] * weight[a, b, c, k]
         """
-        forms = [replace(self, bands=n) for n in range(1, self.rows + 1)]
-        fitting = [each for each in forms if each.bytes <= size] or forms[-1:]
-        most = (1 + _IMBALANCE) * min(each.rounds * each.grid[0] for each in fitting)
-        return next(each for each in fitting if each.rounds * each.grid[0] <= most)
-
-    @property
-    def operator(self) -> Operator:
-        """The product of a band: of a transformed image ``x`` and windows ``weight``.
-
-        >>> print(Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1)).operator.compute)
-        out[b, t, k] += x[b, t, c] * weight[b, c, k]
-        """
-        extents = dict(b=ELEMENTS**2, c=self.channels, k=self.features)
-        text, positions = "out[b,t,k] += x[b,t,c] * weight[b,c,k]", {"t": self.factor[1]}
+        into, out_of = INTO_TILES[self.integer], OUT_OF_TILES[self.integer]
+        names = ("split", "pairs", "halves", "merge", "even")
+        pairs = zip(names, (*into, *out_of), strict=True)
+        literals = (f"{name} = {self._round(matrix)}" for name, matrix in pairs)
+        extents = dict.fromkeys("abefghij", ELEMENTS) | dict.fromkeys("pquv", RESULTS)
+        extents |= dict(n=self.image[0], c=self.image[-1], k=self.result[-1])
+        extents |= dict(y=self.rows, x=-(-self.result[-2] // RESULTS))
+        more, tile = dict(d="", t="", z=""), "tile[a,b,n,y,x,c]"
         if len(self.image) == 5:
-            text = f"out[b,n,d,t,k] += {self._in_depth} * weight[b,s,c,k]"
-            positions = dict(n=self.images, d=self.result[1], t=prod(self.grid), s=self.depth)
-        kinds = dict(zip(("x", "weight", "out"), (self.kinds[0], *self.kinds), strict=True))
-        of_x = (self.image[1] if name == "d" else n for name, n in positions.items() if name != "s")
-        return Operator.parse(
-            text,
-            extents | positions,
-            kinds,
-            name="winograd",
-            shapes={"x": (ELEMENTS**2, *of_x, self.channels)},
-            constants=["weight"],
+            front, planes = self.padding[0], self.image[1]
+            more = dict(d="d,", t="t,", z="z,")
+            extents |= dict(d=self.result[1], t=self.depth, z=planes)
+            is_padded = front or self.result[1] + self.depth - 1 - front > planes
+            tile = f"tile[a,b,n,d+t-{front},y,x,c]"
+            tile = f"pad({tile})" if is_padded else tile
+        rows, columns = self.padding[-2:]
+        text = "; ".join((*literals, _TEXT.format(rows=rows, columns=columns, tile=tile, **more)))
+        kinds = dict(image=self.dtype) | (
+            dict(tile="int16", weight="int16") if self.integer else {}
         )
+        shapes = dict(image=self.image, out=self.result)
+        *before, last = Chain.parse(text, extents, kinds, "winograd", shapes).statements
+        sums = last.steps[0]
+        assert isinstance(sums, Transform)
+        finished = Statement(last.text, (_finish(sums, operator),))
+        return Chain((*before, finished), "winograd")
 
-    @property
-    def _in_depth(self) -> str:
-        before = self.padding[0]
-        beyond = self.result[1] + self.depth - 1 - before > self.image[1]
-        read = f"x[b,n,d+s-{before},t,c]" if before else "x[b,n,d+s,t,c]"
-        return f"pad({read})" if before or beyond else read
+    def _round(self, matrix: np.ndarray) -> list[list[float]]:
+        """Return the rows of a matrix, of whole numbers where those of integers are."""
+        kind = round if self.integer else float
+        return [[kind(x) for x in row] for row in matrix]
 
     def windows(self, weight: np.ndarray) -> np.ndarray:
         """Transform the windows to the form that the product reads.
@@ -231,7 +188,7 @@ class Winograd:
             weight: ``(k, c, 3, 3)`` or ``(k, c, depth, 3, 3)``.
 
         >>> form = Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1), dtype="uint8")
-        >>> form.windows(np.ones((32, 16, 3, 3), np.int8))[:, 0, 0].reshape(6, 6)[:2]
+        >>> form.windows(np.ones((32, 16, 3, 3), np.int8))[:2, :, 0, 0]
         array([[ 1,  3,  1,  7,  3,  1],
                [ 3,  9,  3, 21,  9,  3]], dtype=int16)
         """
@@ -239,9 +196,9 @@ class Winograd:
         matrix = matrices.windows if self.integer else matrices.windows / matrices.scales[:, None]
         taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(matrix.dtype)
         transformed = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
-        axes = (self.depth,) if len(self.image) == 5 else ()
-        shaped = transformed.reshape(ELEMENTS**2, *axes, *transformed.shape[-2:])
-        return np.asarray(shaped, self.kinds[0])
+        depth = (self.depth,) if len(self.image) == 5 else ()
+        shaped = transformed.reshape(ELEMENTS, ELEMENTS, *depth, *transformed.shape[-2:])
+        return np.ascontiguousarray(shaped, "int16" if self.integer else "float32")
 
     def is_exact(self, weight: np.ndarray) -> bool:
         """Return whether the last shift overflows for no image of integers."""
@@ -250,3 +207,29 @@ class Winograd:
         above, below = taps.clip(min=0).sum(1), taps.clip(max=0).sum(1)
         largest = max((above * high + below * low).max(), -(above * low + below * high).min())
         return bool(largest << _SHIFT < 2**31)
+
+
+def _finish(sums: Transform, operator: Operator) -> Transform:
+    """Return the inverse transform with a convolution's epilogue; integers are divided first."""
+    accumulator = Node(ACC)
+    if sums.is_integer:
+        inverse = pow(_FACTOR**2 >> _SHIFT, -1, 2**32)
+        product = Node("multiply", (accumulator, Node("number", value=inverse)))
+        accumulator = Node("shift", (product, Node("number", value=_SHIFT)))
+    own = operator.epilogue
+    if own is None and not sums.is_integer:
+        return sums
+    names = (index.names[0] for index in operator.output.indices)
+    places = dict(zip(names, sums.destination.indices, strict=True))
+
+    def placed(node: Node) -> Node:
+        if node.name == ACC:
+            return accumulator
+        load = node.load and node.load.substitute(places)
+        return replace(node, load=load, arguments=tuple(map(placed, node.arguments)))
+
+    expression = accumulator if own is None else placed(own.expression)
+    epilogue = Epilogue(expression, None if own is None else own.dtype)
+    tensor = replace(operator.result, shape=sums.destination.tensor.shape)
+    destination = replace(sums.destination, tensor=tensor)
+    return replace(sums, destination=destination, epilogue=epilogue)

@@ -43,7 +43,6 @@ def compile_function(
     larger: bool = False,
     shared: bool = True,
     views: bool = False,
-    compact: bool = False,
     checked: bool = True,
 ) -> Any:
     """Compile the library of a module of one function for this CPU.
@@ -55,8 +54,6 @@ def compile_function(
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others. TVM would share expressions of where they
             begin, and use them ahead of the loops that define them.
-        compact: whether :func:`compact_buffers` has shrunk its buffers to their least shapes,
-            which TVM would look for in each of its conditions.
         checked: whether a call with other arguments is an error, also from a program without AMOS.
 
     Raises:
@@ -73,29 +70,11 @@ def compile_function(
         "tirx.disable_storage_rewrite": not shared,
     }
     disabled = ["s_tir.HoistIfThenElse"] if has_dependent_conditions(module) else []
-    disabled += ["s_tir.CompactBufferAllocation"] if compact else []
     try:
         with tvm.transform.PassContext(config=config, disabled_pass=disabled):
             return tvm.compile(align_to_bytes(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{what}: TVM cannot compile it: {last_line(error)}") from error
-
-
-def compact_buffers(function: Any) -> Any:
-    """Shrink the buffers of a scheduled function to the least shapes that hold what it reads."""
-    load_tvm()
-    import tvm
-    from tvm.s_tir import transform
-
-    passes = [
-        transform.CanonicalizeLoop(),
-        transform.LowerInitBlock(),
-        transform.PlanAndUpdateBufferAllocationLocation(),
-        transform.ConvertBlocksToOpaque(),
-        transform.CompactBufferAllocation(),
-    ]
-    module = tvm.ir.transform.Sequential(passes)(tvm.IRModule({"main": function}))
-    return module["main"]
 
 
 def time_runs(

@@ -12,7 +12,7 @@ import amos
 from amos.cli.app import main
 from amos.errors import BuildError, MappingError, UnknownNameError
 from amos.explore.choosing import Chooser
-from amos.network.lowerings.winograd import list_forms
+from amos.network.lowerings.winograd import list_bands
 from tests.network.models import Builder, residual_network
 
 
@@ -118,7 +118,7 @@ def test_what_explore_refuses_is_no_kernel_of_a_report(machine: str) -> None:
 def test_only_cpus_compute_convolutions_by_tiles(machine: str) -> None:
     network = amos.load_network(residual_network())
     for task in network.tasks:
-        assert not list_forms(task, Chooser(machine))
+        assert not list_bands(task, Chooser(machine))
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

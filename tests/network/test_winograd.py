@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import amos
+from amos.chains import Tiling
 from amos.errors import BuildError
 from amos.explore.choosing import Chooser
 from amos.measure.reference import References, compare_arrays, tolerance
@@ -27,7 +28,9 @@ from amos.network.lowerings.choosing import (
 )
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
+    BandedTiles,
     WinogradTiles,
+    fit_band,
     lower_winograd,
     match_winograd,
 )
@@ -37,11 +40,16 @@ from tests.network.models import Builder, compile_whole, load_whole
 _CHOOSER = Chooser("host")
 
 
-def _check(task: Task, bands: int = 1, cores: int = 1) -> None:
+def _band(task: Task, rows: int, cooperative: bool) -> BandedTiles:
     form = match_winograd(task)
     assert form is not None
-    form = replace(form, bands=bands, cores=cores)
-    tiles = lower_winograd(form, task.operator, _CHOOSER, _CHOOSER.choose)
+    tiles = {"y": rows} if cooperative else {"n": 1, "y": rows}
+    return BandedTiles(form, Tiling.of(form.build_chain(task.operator), tiles), cooperative)
+
+
+def _check(task: Task, rows: int = 1, cooperative: bool = True) -> None:
+    bands = _band(task, rows, cooperative)
+    tiles = lower_winograd(bands, task.operator, _CHOOSER, _CHOOSER.choose)
     assert tiles is not None
     kernel = tiles.build("kernel")
     inputs, (expected,) = References().get(task.operator)
@@ -104,32 +112,35 @@ def test_small_results_of_large_sums_are_right(
 
 
 @pytest.mark.parametrize(
-    ("channels", "bands", "cores"), [(16, 2, 1), (8, 3, 1), (24, 1, 2), (40, 2, 2), (72, 3, 3)]
+    ("channels", "rows", "cooperative"),
+    [(16, 3, True), (8, 2, True), (24, 5, False), (40, 3, False), (72, 2, False)],
 )
 @pytest.mark.long
-def test_bands_need_not_divide_rows_of_tiles(channels: int, bands: int, cores: int) -> None:
+def test_bands_need_not_divide_rows_of_tiles(channels: int, rows: int, cooperative: bool) -> None:
     shape, pads = (2, channels, 17, 7), [1, 1, 1, 1]  # five rows of tiles
     (task,) = _floats(shape, channels, pads, residual=True).tasks
-    _check(task, bands, cores)
+    _check(task, rows, cooperative)
     for task in load_whole(_quantized(channels=channels, images=2, height=17)).tasks:
-        _check(task, bands, cores)
+        _check(task, rows, cooperative)
 
 
 def test_bands_are_few_and_leave_no_core_many_more_rows() -> None:
-    form = Winograd((2, 450, 60, 32), (2, 450, 60, 32), (1, 1))  # 113 rows of 15 tiles
-    shared = form.with_bands(10**9)
-    own = replace(form, cores=2).with_bands(2 * 36 * 32 * 4 * 15 * 3)
-    assert (shared.bands, shared.grid, shared.factor) == (1, (113, 15), (36, 2 * 113 * 15, 32))
-    assert (own.bands, own.grid, own.factor) == (38, (3, 15), (36, 3 * 15, 32))
-    assert own.count == 2 * own.rounds == 76
-    assert form.with_bands(1).bands == replace(form, cores=3).with_bands(1).bands == 113
+    """Two images of 113 rows of 15 tiles."""
+    (task,) = _floats((2, 32, 450, 60), 32, [1] * 4).tasks
+    form = match_winograd(task)
+    assert form is not None
+    chain = form.build_chain(task.operator)
+    row_bytes = 2 * 36 * 32 * 4 * 15
+    assert fit_band(chain, {}, 1, 10**9) == {"y": 113}
+    assert fit_band(chain, {"n": 1}, 2, 3 * row_bytes) == {"n": 1, "y": 3}
+    assert fit_band(chain, {"n": 1}, 3, 1) == {"n": 1, "y": 1}
 
 
-@pytest.mark.parametrize(("taps", "cores"), [(1, 1), (2, 1), (2, 3), (3, 2)])
-def test_three_dimensions(taps: int, cores: int) -> None:
+@pytest.mark.parametrize(("taps", "cooperative"), [(1, True), (2, True), (2, False), (3, False)])
+def test_three_dimensions(taps: int, cooperative: bool) -> None:
     pads = [taps // 2, 1, 1, (taps - 1) // 2, 1, 1]
     (task,) = _floats((2, 16, 3, 5, 6), 16, pads, window=(taps, 3, 3)).tasks
-    _check(task, bands=cores, cores=cores)
+    _check(task, cooperative=cooperative)
 
 
 def _quantized(
@@ -194,7 +205,7 @@ def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
     position = (np.multiply.outer(row, row) * image).sum()
     form = Winograd((1, 6, 6, channels), (1, 4, 4, 16), (0, 0), dtype="uint8")
     weight = np.full((16, channels, 3, 3), 127, np.int8)
-    assert position * int(form.windows(weight)[7, 0, 0]) * channels > 2**31
+    assert position * int(form.windows(weight)[1, 1, 0, 0]) * channels > 2**31
     assert form.is_exact(weight)
     b = Builder()
     names = b.constant(1.0), b.constant(0, "uint8")
@@ -284,7 +295,7 @@ def test_products_are_tuned_and_compiled_from_records(
     for kernel in compiled.kernels.values():
         tiles = kernel.lowering
         assert isinstance(tiles, WinogradTiles) and tiles.product.seconds is not None
-        assert tiles.measured == tiles.product.seconds + tiles.overhead_seconds
+        assert tiles.measured == tiles.total(tiles.product.seconds)
 
 
 @pytest.mark.long
@@ -311,33 +322,30 @@ def test_measured_tiles_win_beside_others_that_are_predicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
-    form = match_winograd(task)
-    assert form is not None
-    forms = form, replace(form, bands=2, cores=2)
-    monkeypatch.setattr(choosing, "list_forms", lambda task, chooser: forms)
+    bands = _band(task, 4, cooperative=True), _band(task, 2, cooperative=False)
+    monkeypatch.setattr(choosing, "list_bands", lambda task, chooser: bands)
     monkeypatch.setattr(winograd, "SAFETY_FACTOR", 0.0)
     direct = _CHOOSER.choose(task.operator)
     first, *later = list_lowerings(task, _CHOOSER, {}).add_winograd(
         [direct], _CHOOSER, lambda operator: replace(_CHOOSER.choose(operator), seconds=1.0)
     )
-    assert isinstance(first, WinogradTiles) and first.form == form
+    assert isinstance(first, WinogradTiles) and first.bands == bands[0]
     assert [type(each) for each in later] == [Direct, WinogradTiles]
 
 
-def _list_single_rows(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
-    form = match_winograd(task)
-    return () if form is None else (form.with_bands(1),)
+def _list_single_rows(task: Task, chooser: Chooser) -> tuple[BandedTiles, ...]:
+    return (_band(task, 1, cooperative=True),)
 
 
 def test_products_of_bands_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "SAFETY_FACTOR", np.inf)
-    monkeypatch.setattr(choosing, "list_forms", _list_single_rows)
+    monkeypatch.setattr(choosing, "list_bands", _list_single_rows)
     (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
     product = select_tuned_task(task, _CHOOSER)
     assert product.operator.name == "winograd" and product.weight == 4
     tiles = predict_lowering(task, _CHOOSER)
     assert isinstance(tiles, WinogradTiles)
-    assert tiles.predicted == 4 * tiles.product.prediction.seconds + tiles.overhead_seconds
+    assert tiles.predicted - tiles.total(0.0) == pytest.approx(4 * tiles.product.prediction.seconds)
 
 
 def test_the_check_allows_spoiled_tiles_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

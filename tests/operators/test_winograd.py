@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amos.operators.winograd import DIVISORS, INTO_TILES, OUT_OF_TILES, Winograd
+from amos.ir import Operator
+from amos.operators.winograd import INTO_TILES, Winograd
 from amos.validate import evaluate
 
 _INTO = {n: reduce(lambda first, second: second @ first, each) for n, each in INTO_TILES.items()}
@@ -23,31 +24,16 @@ def _defined(image: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return result
 
 
-def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The same by matrices, tile by tile, in the dtypes of kernels."""
-    rows, columns = form.grid
-    (_, _, height, width, _), (factor, _) = image.shape, form.kinds
-    pads = rows * 4 + 2 - height, columns * 4 + 2 - width
-    padded = np.pad(image, ((0, 0), (0, 0), (0, pads[0]), (0, pads[1]), (0, 0)))
-    cut = np.lib.stride_tricks.sliding_window_view(padded, (6, 6), (2, 3))[:, :, ::4, ::4]
-    into = _INTO[form.integer]
-    tiles = np.einsum("ir,ndpqcrs,js->ijndpqc", into, cut, into)
-    assert factor == "float32" or np.abs(tiles).max() < 2**15
-    x = tiles.reshape(form.operator.inputs[0].shape).astype(factor)
-    sums = evaluate(form.operator, {"x": x, "weight": form.windows(weight)})
-    out = reduce(lambda first, second: second @ first, OUT_OF_TILES[form.integer])
-    sums = sums.reshape(6, 6, *image.shape[:1], -1, rows, columns, form.features)
-    results: np.ndarray = np.einsum("ir,rsndpqk,js->ndpiqjk", out, sums.astype(float), out)
-    if form.integer:
-        results = results.astype(np.int64)
-        divisors = np.multiply.outer(DIVISORS, DIVISORS)[:, None, :, None]
-        wrapped = results.astype(np.int32).astype(np.int64)
-        assert not np.any(wrapped % divisors), "small enough here not to be wrapped"
-        results = wrapped // divisors
-    n, d = results.shape[:2]
-    p, q = form.result[-3:-1]
-    whole_tiles: np.ndarray = results.reshape(n, d, rows * 4, columns * 4, -1)
-    return whole_tiles[:, :, :p, :q]
+def convolution(image: tuple[int, ...], result: tuple[int, ...], kind: str) -> Operator:
+    """Return the operator in two or three dimensions."""
+    names = "pq" if len(image) == 4 else "dpq"
+    taps = dict(zip(names, (image[1] - result[1] + 1, 3, 3)[-len(names) :], strict=True))
+    inner = ",".join(f"{name}+{name}0" for name in names)
+    text = f"out[n,{','.join(names)},k] += image[n,{inner},c] * weight[k,c,{'0,'.join(names)}0]"
+    extents = dict(zip(("n", *names, "k"), result, strict=True)) | {"c": image[-1]}
+    extents |= {f"{name}0": size for name, size in taps.items()}
+    kinds = {} if kind == "float32" else {"image": kind, "weight": "int8", "out": "int32"}
+    return Operator.parse(text, extents, kinds)
 
 
 @given(
@@ -69,9 +55,11 @@ def test_it_is_the_convolution(seed: int, sides: tuple[int, int], depth: int, ki
         weight = rng.integers(-128, 128, taps)
     result = (2, 4 - depth, sides[0] - 2, sides[1] - 2, 5)
     form = Winograd(shape, result, (0, 0, 0), depth, kind)
-    expected = _defined(image, weight)
+    chain = form.build_chain(convolution(shape, result, kind))
+    inputs = dict(image=image.astype(kind), weight=form.windows(weight))
     tolerance = 3e-5 if kind == "float32" else 0
-    np.testing.assert_allclose(_by_tiles(form, image, weight), expected, atol=tolerance)
+    expected = _defined(image, weight)
+    np.testing.assert_allclose(evaluate(chain, inputs), expected, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", _BYTES)
@@ -118,10 +106,8 @@ def test_results_that_may_be_too_large_are_found(kind: str, value: int, exact: b
 
 
 def test_products_in_depth_read_padding() -> None:
-    form = Winograd((2, 4, 8, 8, 16), (2, 4, 8, 8, 32), (1, 1, 1), 3, "uint8")
-    assert str(form.operator.compute) == (
-        "out[b, n, d, t, k] += pad(x[b, n, d + s - 1, t, c]) * weight[b, s, c, k]"
-    )
-    assert form.factor == (36, 32, 16) and form.sums == (36, 32, 32)
-    layer = Winograd((1, 4, 8, 8, 16), (1, 3, 8, 8, 32), (0, 1, 1), 3)
-    assert str(layer.operator.sources[0]).startswith("pad(")
+    image, result = (1, 4, 8, 8, 16), (1, 2, 6, 6, 32)
+    operator = convolution(image, result, "uint8")
+    for padding, read in (((0, 1, 1), "tile"), ((1, 1, 1), "pad(tile")):
+        product = Winograd(image, result, padding, 3, "uint8").build_chain(operator).steps[1]
+        assert isinstance(product, Operator) and str(product.sources[0]).startswith(read)

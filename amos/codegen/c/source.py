@@ -292,7 +292,7 @@ def _packing(
     assert packed is not None
     tensors = {
         tensor.name: te.placeholder(
-            tensor.shape,
+            packed.source_shape if packed.prologue is None else tensor.shape,
             container_dtype(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
             name=f"given_{number}" if number else "given",
         )

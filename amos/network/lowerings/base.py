@@ -13,7 +13,7 @@ from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Argument, Program
 from amos.explore.choosing import Product
-from amos.ir import Chain, Operator
+from amos.ir import Chain, Operator, Tensor
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
 from amos.network.graph import Constant
@@ -156,7 +156,6 @@ class Lowering(ABC):
             larger=larger,
             shared=self.shared,
             views=self.views,
-            compact=self.by_tiles,
             checked=False,
         )
         if tiled:
@@ -240,3 +239,9 @@ class ProductLowering(Lowering):
         candidate = self.product.candidate
         own = {"mapping": candidate.mapping.name, "schedule": candidate.schedule.as_dict()}
         return super().to_dict() | own
+
+
+def list_epilogue_tensors(operator: Operator) -> list[Tensor]:
+    """Return the tensors that an epilogue reads."""
+    sources = {load.tensor.name for load in operator.sources}
+    return [each for each in operator.inputs if each.name not in sources]

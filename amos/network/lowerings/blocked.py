@@ -20,10 +20,9 @@ from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import Example, Lowering
+from amos.network.lowerings.base import Example, Lowering, list_epilogue_tensors
 from amos.network.lowerings.panels import BlockedProduct, round_rows
 from amos.network.lowerings.rounded_rows import RoundedRowsWriter
-from amos.network.lowerings.tiles import list_epilogue_tensors
 from amos.network.lowerings.unpacking import FloatRowsWriter
 from amos.validate import evaluate, random_inputs
 

@@ -16,11 +16,11 @@ from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.blocked import format_of, lower_blocks
 from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
+    BandedTiles,
     is_winograd_faster,
-    list_forms,
+    list_bands,
     lower_winograd,
 )
-from amos.operators.winograd import Winograd
 from amos.records import Record
 
 #: Further candidates, which are searched for if the first kernel of a task is wrong.
@@ -33,13 +33,13 @@ class TaskLowerings:
 
     Attributes:
         operator: of the task.
-        forms: of the same convolution by Winograd's tiles.
+        bands: of the same convolution by Winograd's tiles.
         records: of the operator and of the products of tiles, the fastest of each first.
         blocks: format of its weights where they have a few bits.
     """
 
     operator: Operator
-    forms: tuple[Winograd, ...]
+    bands: tuple[BandedTiles, ...]
     records: Mapping[Operator, Sequence[Record]]
     blocks: BlockFormat | None = None
 
@@ -90,7 +90,7 @@ class TaskLowerings:
             select: returns the product that computes an operator.
         """
         direct = [Direct(self.operator, each) for each in own]
-        lowered = (lower_winograd(form, self.operator, chooser, select) for form in self.forms)
+        lowered = (lower_winograd(each, self.operator, chooser, select) for each in self.bands)
         tiles = sorted(filter(None, lowered), key=lambda lowering: lowering.expected)
         first = [each for each in tiles if is_winograd_faster(each, direct[0])][:1]
         return [*first, *direct, *(each for each in tiles if each not in first)]
@@ -120,10 +120,10 @@ def list_lowerings(
     Args:
         ranked: records by :func:`operator_key`, the fastest first.
     """
-    forms = list_forms(task, chooser)
-    operators = (task.operator, *(form.operator for form in forms))
+    bands = list_bands(task, chooser)
+    operators = (task.operator, *(each.operator for each in bands))
     records = {each: find_records(each, chooser, ranked) for each in operators}
-    return TaskLowerings(task.operator, forms, records, format_of(task))
+    return TaskLowerings(task.operator, bands, records, format_of(task))
 
 
 def find_records(
@@ -149,9 +149,9 @@ def select_tuned_task(task: Task, chooser: Chooser) -> Task:
     """
     lowerings = list_lowerings(task, chooser, {})
     try:
-        if not lowerings.forms or not lowerings.predict(chooser).by_tiles:
+        if not lowerings.bands or not lowerings.predict(chooser).by_tiles:
             return task
     except AmosError:
         return task  # whose own search says why
-    form = lowerings.forms[0]
-    return Task(form.operator, task.groups * form.count)
+    shared = lowerings.bands[0]
+    return Task(shared.operator, task.groups * shared.tiling.count)

@@ -10,8 +10,8 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finish
 from amos.ir import Operator
+from amos.network.lowerings.base import list_epilogue_tensors
 from amos.network.lowerings.panels import BlockedProduct
-from amos.network.lowerings.tiles import list_epilogue_tensors
 
 
 class PanelWriter(ABC):

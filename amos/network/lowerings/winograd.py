@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
+from amos.chains.candidate import ChainCandidate, slots_of
+from amos.chains.model import predict_chain, temporary_bytes
+from amos.chains.tiling import Tiling
+from amos.chains.writer import TileProduct, write_chain
 from amos.codegen.tir.program import MOST_ELEMENTS, Argument
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser, Product
-from amos.ir import Operator, dtype
+from amos.ir import Chain, Operator
 from amos.machine import Machine
+from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References, tolerance
 from amos.network.candidates import predict_transfer
@@ -26,70 +32,103 @@ from amos.network.lowerings.base import (
     ProductLowering,
     ScheduledProduct,
 )
-from amos.network.lowerings.tiles import (
-    LEAST_LANES,
-    count_operations,
-    count_steps,
-    list_epilogue_tensors,
-    write_tiles,
-)
 from amos.network.shapes import BYTES
-from amos.operators.winograd import INTO_TILES, OUT_OF_TILES, Winograd
+from amos.operators.winograd import Winograd
 from amos.validate import evaluate
 
 #: Numbers of axes between images and channels.
 _IMAGE_AXES = (2, 3)
 #: Share of a cache that bands of tiles take: weights and images need it, too.
 _SHARED_SHARE, _PRIVATE_SHARE = 1 / 6, 1 / 2
+#: Share of rows that the busiest core may have too many, of those that it needs to have.
+_IMBALANCE = 1 / 16
+#: Channels that vectors of transforms divide.
+_LEAST_LANES = 8
+
+
+@dataclass(frozen=True)
+class BandedTiles:
+    """A convolution by tiles, cut into bands of rows of them.
+
+    Attributes:
+        form: of the convolution.
+        tiling: its chain with its bands.
+        cooperative: whether all cores compute each band, of all images; else each core computes
+            bands of single images by itself.
+    """
+
+    form: Winograd
+    tiling: Tiling
+    cooperative: bool
+
+    @cached_property
+    def operator(self) -> Operator:
+        """The product of a band."""
+        (slot,) = slots_of(self.tiling, frozenset())
+        return replace(slot.operator, name="winograd")
 
 
 @dataclass(frozen=True)
 class WinogradTiles(ProductLowering):
-    """A convolution by tiles, whose product is of a band of them.
+    """A convolution by tiles, as a chain whose product is of a band of them.
 
     Attributes:
-        form: of the convolution.
-        overhead_seconds: predicted, of all but the product.
+        bands: of its tiles.
+        machine: where it runs.
     """
 
-    form: Winograd
-    overhead_seconds: float
+    bands: BandedTiles
+    machine: Machine
     by_tiles: ClassVar = True
+    shared: ClassVar = False
+    views: ClassVar = True
+
+    @property
+    def candidate(self) -> ChainCandidate:
+        """The kernel of the chain."""
+        own, cooperative = self.product.candidate, self.bands.cooperative
+        return ChainCandidate(self.bands.tiling, {"product": own}, cooperative=cooperative)
 
     def total(self, seconds: float) -> float:
-        """Return the seconds of all bands, and the overhead."""
-        return self.form.rounds * seconds + self.overhead_seconds
+        """Return the seconds of all bands, with inputs and the result in memory.
+
+        Inside a network weights come from memory, and transformed ones are more.
+        """
+        machine, chain = self.machine, self.bands.tiling.chain
+        products = {"product": seconds}
+        chained = predict_chain(self.bands.tiling, products, False, machine, self.bands.cooperative)
+        image, weight, *read = (each.stored_bytes for each in chain.inputs)
+        transfer = predict_transfer(machine, image + sum(read), chain.result.stored_bytes)
+        taps = next(x for x in self.operator.inputs if x.name in self.operator.constants)
+        more = (weight - taps.stored_bytes) / machine.levels[-1].read_bandwidth
+        return chained.seconds + transfer - machine.launch + more
 
     @property
     def spreads(self) -> bool:
         """Whether tiles are of floats."""
-        return not self.form.integer
+        return not self.bands.form.integer
 
     @property
     def limits(self) -> CpuLimits:
         """Limits of the cores that compute the product of a band."""
-        return CpuLimits.here() if self.form.cores == 1 else CpuLimits.here().core
+        return CpuLimits.here() if self.bands.cooperative else CpuLimits.here().core
 
     @property
     def tuned(self) -> tuple[Operator, ...]:
         """The product of all cores; none of one core."""
-        return (self.form.operator,) if self.form.cores == 1 else ()
+        return (self.bands.operator,) if self.bands.cooperative else ()
 
     def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
         """Write the transforms, with the product between them."""
-        form, operator = self.form, self.operator
-        (weight,) = (each for each in product.program.arguments if each.packed is not None)
-        tensors = list_epilogue_tensors(operator)
-        operands = (Argument(each.name, str(each.dtype), each.shape) for each in tensors)
-        result = Argument(operator.result.name, str(operator.result_dtype), form.result)
-        arguments = (Argument("image", form.dtype, form.image), weight, *operands, result)
-        return arguments, write_tiles(form, operator, product)
+        candidate = self.candidate
+        tiles = TileProduct(candidate.slots[0], product.program, product.function)
+        return write_chain(candidate, [tiles], cpu().cores)
 
     def pack(self, argument: Argument, value: Constant) -> np.ndarray:
         """Bring an input into the form in which the kernel takes it: transformed weights."""
         is_weight = argument.packed is not None
         return super().pack(
-            argument, Constant(self.form.windows(value.array)) if is_weight else value
+            argument, Constant(self.bands.form.windows(value.array)) if is_weight else value
         )
 
     def example(self, references: References) -> Example:
@@ -119,7 +158,7 @@ def match_winograd(task: Task) -> Winograd | None:
     ones = {*attributes["strides"], *attributes["dilations"], attributes["group"]}
     if ones != {1} or weight.shape[-2:] != (3, 3):
         return None
-    if image.shape[-1] % LEAST_LANES or weight.shape[0] % LEAST_LANES:
+    if image.shape[-1] % _LEAST_LANES or weight.shape[0] % _LEAST_LANES:
         return None
     form = Winograd(
         image=image.shape,
@@ -143,8 +182,8 @@ def _has_exact_weight(form: Winograd, anchor: Node) -> bool:
     return isinstance(weight, Constant) and (not form.integer or form.is_exact(weight.array))
 
 
-def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
-    """Return the forms of a task's convolution by tiles, cut into bands; empty if it has none.
+def list_bands(task: Task, chooser: Chooser) -> tuple[BandedTiles, ...]:
+    """Return the bands of a task's convolution by tiles; empty if it has no tiles.
 
     All cores compute each band, in the cache that they share; or each computes bands in its own.
     """
@@ -152,32 +191,55 @@ def list_forms(task: Task, chooser: Chooser) -> tuple[Winograd, ...]:
     machine = chooser.target(())
     if form is None or not machine.cached:  # transforms are kernels of CPUs
         return ()
-    shared = form.with_bands(_shared_capacity_bytes(machine))
-    own = replace(form, cores=machine.cores).with_bands(int(machine.private_cache * _PRIVATE_SHARE))
-    return (shared, own) if own.count >= own.cores > 1 else (shared,)
+    chain = form.build_chain(task.operator)
+    shared = max(level.capacity * level.units for level in machine.levels) * _SHARED_SHARE
+    tiles = fit_band(chain, {}, 1, shared)
+    bands = [BandedTiles(form, Tiling.of(chain, tiles), cooperative=True)]
+    if machine.cores > 1:
+        private = machine.private_cache * _PRIVATE_SHARE
+        tiling = Tiling.of(chain, fit_band(chain, {"n": 1}, machine.cores, private))
+        if tiling.count >= machine.cores:
+            bands.append(BandedTiles(form, tiling, cooperative=False))
+    return tuple(bands)
 
 
-def _shared_capacity_bytes(machine: Machine) -> int:
-    """Return the bytes that a band of tiles and its products may take of all caches."""
-    return int(max(level.capacity * level.units for level in machine.levels) * _SHARED_SHARE)
+def fit_band(chain: Chain, tiles: dict[str, int], cores: int, capacity: float) -> dict[str, int]:
+    """Return the tiles of a band that fits a capacity in bytes, or that is a single row of tiles.
+
+    Of those that leave the busiest core few excess rows, it takes the largest.
+
+    Args:
+        tiles: of outer loops.
+        cores: each of which computes bands.
+    """
+    rows, images = chain.extents["y"], prod(chain.extents[name] for name in tiles)
+    row_bytes = temporary_bytes(Tiling.of(chain, tiles | {"y": 1}))
+    sizes = [-(-rows // count) for count in range(1, rows + 1)]
+    fitting = [size for size in sizes if size * row_bytes <= capacity] or [1]
+    counts = {size: -(-rows // size) * images for size in fitting}
+    busiest = {size: -(-count // cores) * size for size, count in counts.items()}
+    most = (1 + _IMBALANCE) * min(busiest.values())
+    return tiles | {"y": next(size for size in fitting if busiest[size] <= most)}
 
 
 def lower_winograd(
-    form: Winograd, operator: Operator, chooser: Chooser, select: Callable[[Operator], Product]
+    bands: BandedTiles,
+    operator: Operator,
+    chooser: Chooser,
+    select: Callable[[Operator], Product],
 ) -> WinogradTiles | None:
     """Lower a convolution to tiles; ``None`` if no instruction computes its product.
 
     Args:
-        form: of the convolution, one of :func:`list_forms`.
+        bands: of :func:`list_bands`.
         select: returns the product that computes an operator on all cores.
     """
-    select = select if form.cores == 1 else chooser.core.choose
+    select = select if bands.cooperative else chooser.core.choose
     try:
-        product = select(form.operator)
+        product = select(bands.operator)
     except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
-    overhead_seconds = _predict_overhead(form, operator, chooser.target(()))
-    return WinogradTiles(operator, product, form, overhead_seconds)
+    return WinogradTiles(operator, product, bands, chooser.target(()))
 
 
 def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
@@ -188,35 +250,3 @@ def is_winograd_faster(tiles: Lowering, direct: Lowering) -> bool:
     if not tiles.tuned or (tiles.measured is None) == (direct.measured is None):
         return tiles.expected < SAFETY_FACTOR * direct.expected
     return direct.measured is None
-
-
-def _predict_overhead(form: Winograd, operator: Operator, machine: Machine) -> float:
-    """Predict the seconds of a convolution by tiles beyond its product.
-
-    A transform takes as long as its vector operations, or as moving its tiles: by the cache of a
-    core, or by one that all share where others read them. Inside a network weights come from
-    memory, and transformed ones are more.
-    """
-    core, alone = machine.core, form.cores >= machine.cores
-    caches = zip(machine.levels, core.levels, strict=True)
-    level = next(
-        own
-        for each, own in caches
-        if (alone or each.units < machine.cores) and not 0 < own.capacity < form.bytes
-    )
-    factor_bytes, sum_bytes = (dtype(kind).numpy.itemsize for kind in form.kinds)
-    into = max(
-        count_steps(form.factor) * count_operations(INTO_TILES[form.integer]) / core.clock,
-        factor_bytes * prod(form.factor) / level.write_bandwidth,
-    )
-    out_of = max(
-        count_steps(form.sums) * count_operations(OUT_OF_TILES[form.integer]) / core.clock,
-        sum_bytes * prod(form.sums) / level.read_bandwidth,
-    )
-    band = into + out_of if alone else (into + out_of) / machine.cores + 2 * machine.launch
-    image_bytes = dtype(form.dtype).numpy.itemsize
-    *read, stored = (x.stored_bytes for x in (*list_epilogue_tensors(operator), operator.result))
-    outer = predict_transfer(machine, prod(form.image) * image_bytes + sum(read), stored)
-    weights = prod(form.operator.inputs[1].shape)
-    more = weights * factor_bytes - weights // 4 * image_bytes
-    return form.rounds * band + outer + more / machine.levels[-1].read_bandwidth
