@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from amos.chains.candidate import slots_of
 from amos.chains.model import predict_chain
 from amos.chains.records import candidate_from
 from amos.explore.choosing import Chooser
+from amos.export import export
 from amos.ir import Chain
 from amos.operators.winograd import Winograd
 from amos.validate import evaluate, random_inputs
+from tests.export.test_export import run
 from tests.operators.test_winograd import convolution
 from tests.support.chains import best_candidate
 
@@ -46,6 +49,20 @@ def test_all_cores_compute_each_tile(chain: Chain, tiles: dict[str, int]) -> Non
     assert not candidate_from(chain, replace(candidate, cooperative=False).values()).cooperative
     result, expected = ChainKernel(again)(**inputs), evaluate(chain, inputs)
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_exports_as_c_pack_constants_whose_loops_are_merged(
+    cooperative: bool, tmp_path: Path
+) -> None:
+    """The 6 × 6 positions of weights are 36 of the product's."""
+    tiling = Tiling.of(_WINOGRAD, {"y": 1})
+    (slot,) = slots_of(tiling, frozenset())
+    assert slot.operator.extents["b"] == 36
+    candidate = replace(best_candidate(_CHOOSER, tiling, packs=False), cooperative=cooperative)
+    export(candidate, "c", tmp_path)
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout
 
 
 def test_products_of_all_cores_are_predicted_with_transforms_that_these_share() -> None:
