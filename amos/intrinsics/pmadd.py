@@ -45,7 +45,7 @@ def intrinsics() -> Described:
     for family, lanes, feature, words, bytes_ in _WIDTHS:
         for kinds in (("u8", "s8"), ("s8", "s8"), ("s16", "s16")):
             named = "_".join(dict.fromkeys(kinds))
-            # Sources of one dtype are swapped without a variant of its own.
+            # Sources of one dtype are swapped without variants of their own.
             for group in _groups(lanes, "int16", "int16")[2 - len({*kinds}) :]:
                 yield from _variant(family, feature, named, kinds, group, words)
         for named, kinds in _SHORT.items():
