@@ -39,7 +39,8 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: b
         c_lanes = f"{mm}_cvtph_ps({load}((const __m{16 * lanes}i *)Src2))"
     if shared:
         index, what = "", "its element times one scalar"
-        llvm, c = f"T.broadcast({scalar}, {lanes})", f"{mm}_set1_ps({'(float)' * half}*Src1)"
+        c_scalar = "_cvtsh_ss(*Src1)" if half else "*Src1"
+        llvm, c = f"T.broadcast({scalar}, {lanes})", f"{mm}_set1_ps({c_scalar})"
     else:
         index, what = "i1", "a product of elements of its own"
         llvm, c = f'Src1.vload([0], "{vector}")', f"{mm}_loadu_ps(Src1)"

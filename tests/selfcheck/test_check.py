@@ -53,6 +53,14 @@ def test_native_vnni_is_what_it_is_said_to_be() -> None:
         assert "llvm native: x86_64" in report.ran_on
 
 
+def test_shared_scalars_in_half_precision_are_converted() -> None:
+    unit = intrinsics.get("avx2_fmadd_m8_f16_f32")
+    if missing := {*unit.requires} - cpu().features:
+        pytest.skip(f"this CPU lacks {', '.join(sorted(missing))}")
+    (report,) = check([unit])
+    assert report.ok, str(report)
+
+
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
     """One check of what is wrong in several ways, and of what is not."""
