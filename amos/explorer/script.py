@@ -20,7 +20,7 @@ print(amos.check_matching(op, intrinsic, matching, rule={rule!r}{order}))
 """
 _SIZED = """\
 machine = amos.machines.get({machine!r}, [intrinsic])
-intrinsic, machine = resized(intrinsic, machine, {settings!r})
+intrinsic, machine = resize(intrinsic, machine, {settings!r})
 """
 _MAPPED = """
 space = amos.enumerate_mappings(op, intrinsic, rule={rule!r}{commute})
@@ -68,7 +68,7 @@ def script(state: State, subject: Subject, offer: Offer, mapping: Mapping | None
         rule=rule,
         order="" if subject.as_given else f", order={subject.order}",
     )
-    start = "import amos\n" + ("from amos.explore.sweep import resized\n" if looked_up else "")
+    start = "import amos\n" + ("from amos.explore.sweep import resize\n" if looked_up else "")
     if mapping is None:
         return f"{start}\n{text}"
     if mapping.rule != rule:
