@@ -121,12 +121,27 @@ class CompiledNetwork(CallableNetwork, Shown):
         """Why kernels and regions are not used."""
         return (*self.refused, *(why for each in self.regions.values() for why in each.failures))
 
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the network; see :meth:`CallableNetwork.__call__`."""
+        runner = self._runner
+        values = named or dict(zip(runner.names, arrays, strict=False))
+        if len(arrays) + len(named) != len(values) or not runner.takes(values):
+            return super().__call__(*arrays, **named)
+        try:
+            results = runner.run(values)
+        except Exception as error:  # onnxruntime raises types of its own
+            raise self._explain(error) from error
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _explain(self, error: Exception) -> NetworkError:
+        return NetworkError(f"{self.network.name}: {last_line(error)}")
+
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Run it on inputs in order; returns all outputs. Errors are those of a call."""
         try:
             return self._runner(arrays)
         except RuntimeError as error:
-            raise NetworkError(f"{self.network.name}: {last_line(error)}") from error
+            raise self._explain(error) from error
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
         """Compare the results with those of another program that runs the model.

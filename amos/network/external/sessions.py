@@ -77,20 +77,37 @@ def optimization_level(session: Any) -> str:
 class SessionRunner:
     """Runs a session on inputs in order; bfloat16 stands as float32 in arrays.
 
-    Some networks take a few microseconds, so a call repeats nothing that onnxruntime does.
+    Some networks take a few microseconds, and Python is slow after each of them, as they evict it
+    from the caches: so a call does as little as it can.
 
     Attributes:
         session: of onnxruntime.
         ports: the inputs of its model.
+        names: of these.
     """
 
     def __init__(self, session: Any, ports: Sequence[Port]) -> None:
-        self.session, self.ports = session, ports
+        self.session, self.ports, self.names = session, ports, [each.name for each in ports]
         outputs = session.get_outputs()
         types = {each.type for each in (*session.get_inputs(), *outputs)}
         self._has_bfloat16 = "tensor(bfloat16)" in types
-        self._names = [each.name for each in outputs]
-        self._inputs = [(each, each.name, _find_dtype(each), each.shape) for each in ports]
+        self._results = [each.name for each in outputs]
+        # onnxruntime takes no arrays that stand for bfloat16.
+        kinds = [None if self._has_bfloat16 else _find_dtype(each) for each in ports]
+        self._inputs = {x.name: (kind, x.shape) for x, kind in zip(ports, kinds, strict=True)}
+
+    def takes(self, values: Mapping[str, Any]) -> bool:
+        """Whether these are all inputs, as arrays that onnxruntime takes as they are."""
+        own = self._inputs
+        for name, value in values.items():
+            if type(value) is not np.ndarray or (value.dtype, value.shape) != own.get(name):
+                return False
+        return len(values) == len(own)
+
+    def run(self, values: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        """Run the session on inputs that it takes by name; onnxruntime raises types of its own."""
+        results: Sequence[np.ndarray] = self.session.run(self._results, values)
+        return results
 
     def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Run the session; returns all outputs.
@@ -99,15 +116,12 @@ class SessionRunner:
             BuildError: an input is of another shape, dtype or device.
             RuntimeError: onnxruntime fails.
         """
-        values = {}
-        for value, (port, name, dtype, shape) in zip(arrays, self._inputs, strict=True):
-            if type(value) is np.ndarray and value.shape == shape and value.dtype is dtype:
-                values[name] = value
-            else:
-                values[name] = array_of(port, value)
+        values = dict(zip(self._inputs, arrays, strict=True))
+        if not self.takes(values):
+            values = {x.name: array_of(x, y) for x, y in zip(self.ports, arrays, strict=True)}
         try:
             if not self._has_bfloat16:
-                return tuple(self.session.run(self._names, values))
+                return tuple(self.run(values))
             return _run_bfloat16(self.session, self.ports, values)
         except Exception as error:  # onnxruntime raises types of its own
             raise RuntimeError(str(error)) from error
