@@ -1,4 +1,4 @@
-"""Names in the package and its tests say what a thing is: no bare participles, no fillers."""
+"""Names say what a thing is, and names and docstrings of functions what they do."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ FILLERS = re.compile(
     "|other|part|stretch|thing|way|worth|apart|inside|outside|behind|beside|together|wanted|said"
     "|told|asked)_*"
 )
+#: Participles, which are no names of functions by themselves; a property may have one.
+PARTICIPLES = re.compile("_*([a-z]+ed|built|broken|chosen|drawn|frozen|hidden|shown|written)_*")
+#: Verbs that end as participles do.
+VERBS = {"embed", "exceed", "feed", "need", "breed", "proceed", "seed", "speed"}
+#: First words of docstrings that say what something is, and not what a function does.
+ARTICLES = {"The", "A", "An", "Whether", "What", "How", "Why", "Each", "Those", "Which", "Where"}
 #: Fields whose names are keys of printed or exported JSON, by file.
 JSON_KEYS = {
     "amos/streams/codegen/calls.py": {"apart"},  # an instruction in stream.json
@@ -82,6 +88,50 @@ def test_names_say_what_things_are() -> None:
             if name not in JSON_KEYS.get(inner, ()):
                 problems.append(f"{inner}:{line}: {name}")
     assert not problems, "\n".join(["rename, as CONTRIBUTING.md says:", *problems])
+
+
+def functions_of(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions and methods of a module, without properties and tests."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        if not node.name.startswith("test_"):
+            yield node
+
+
+def nouns_of_functions(source: str) -> Iterator[tuple[int, str]]:
+    """Lines, and names or docstrings, of functions that are not called by a verb."""
+    for node in functions_of(source):
+        if PARTICIPLES.fullmatch(node.name) and node.name.strip("_") not in VERBS:
+            yield node.lineno, node.name
+        first, *_ = (ast.get_docstring(node) or "").split() or [""]
+        if first in ARTICLES:
+            yield node.lineno, f'{node.name}: """{first} ...'
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def _moved(): ...",
+        "class A:\n    def widened(self): ...",
+        'def move():\n    """The moved tensor."""',
+        'def is_moved():\n    """Whether it is moved."""',
+    ],
+)
+def test_nouns_of_functions_are_recognised(source: str) -> None:
+    assert len([*nouns_of_functions(source)]) == 1
+
+
+def test_functions_are_called_by_verbs() -> None:
+    problems = [
+        f"{path.relative_to(ROOT).as_posix()}:{line}: {name}"
+        for path in FILES
+        if path.is_relative_to(ROOT / "amos")
+        for line, name in nouns_of_functions(path.read_text(encoding="utf-8"))
+    ]
+    assert not problems, "\n".join(["begin with a verb, as CONTRIBUTING.md says:", *problems])
 
 
 @pytest.mark.parametrize("inner", sorted(JSON_KEYS))

@@ -21,7 +21,7 @@ def merge_loops(operator: Operator) -> Operator:
         return operator
     pairs = permutations(operator.iterations, 2)
     pair = next((pair for pair in pairs if _is_one_loop(operator, *pair)), None)
-    return operator if pair is None else merge_loops(_merged(operator, *pair))
+    return operator if pair is None else merge_loops(_merge(operator, *pair))
 
 
 def _is_one_loop(operator: Operator, outer: Iteration, inner: Iteration) -> bool:
@@ -48,8 +48,8 @@ def _is_plain(index: Affine) -> bool:
     return [factor for _, factor in index.terms] == [1] and not index.constant
 
 
-def _merged(operator: Operator, outer: Iteration, inner: Iteration) -> Operator:
-    def merged(load: BufferLoad) -> BufferLoad:
+def _merge(operator: Operator, outer: Iteration, inner: Iteration) -> Operator:
+    def merge(load: BufferLoad) -> BufferLoad:
         if outer.name not in load.names:
             return load
         first = next(n for n, index in enumerate(load.indices) if outer.name in index.names)
@@ -64,11 +64,11 @@ def _merged(operator: Operator, outer: Iteration, inner: Iteration) -> Operator:
         for it in operator.iterations
         if it.name != outer.name
     )
-    epilogue = operator.epilogue and operator.epilogue.with_loads(merged)
+    epilogue = operator.epilogue and operator.epilogue.with_loads(merge)
     compute = replace(
         operator.compute,
-        dst=merged(operator.compute.dst),
-        sources=tuple(map(merged, operator.compute.sources)),
+        dst=merge(operator.compute.dst),
+        sources=tuple(map(merge, operator.compute.sources)),
         iterations=iterations,
     )
     return Operator(compute, operator.name, operator.constants, epilogue=epilogue)

@@ -138,10 +138,10 @@ class _Writer:
             return steps.value(decode(value, own, kind))
 
         for place, value in _multiply(self.whole.literals, element, steps):
-            steps.statements.append(self._stored(value, point | place))
+            steps.statements.append(self._store(value, point | place))
         return steps.loop
 
-    def _stored(self, value: Any, point: Mapping[str, Any]) -> Any:
+    def _store(self, value: Any, point: Mapping[str, Any]) -> Any:
         """Write the statement that stores a sum, unless it lies beyond the result."""
         from tvm import tirx
 

@@ -136,14 +136,14 @@ class _Writer:
             self.constants.get(x.name, Argument(x.name, str(x.dtype), x.shape or (1,)))
             for x in (*chain.inputs, chain.result)
         )
-        self.whole = {x.tensor: _declared(x.tensor, x.dtype, x.shape) for x in self.arguments}
+        self.whole = {x.tensor: _declare(x.tensor, x.dtype, x.shape) for x in self.arguments}
         self.memory = {
-            x.name: _declared(x.name, str(x.dtype), self.tiling.size(x.name) or (1,), "_tile")
+            x.name: _declare(x.name, str(x.dtype), self.tiling.size(x.name) or (1,), "_tile")
             for x in self.tiling.temporaries
         }
         #: What a tile sees of tensors in whole memory, as declared once for each tile.
         self.views = {
-            x.tensor: _declared(x.tensor, x.dtype, self.shapes[x.tensor], "_view")
+            x.tensor: _declare(x.tensor, x.dtype, self.shapes[x.tensor], "_view")
             for x in self.arguments
             if x.tensor in self.shapes and x.packed is None
         }
@@ -199,7 +199,7 @@ class _Writer:
         if self.tiling.cut is not None:
             origins[self.tiling.cut.name] = self.cut * self.tiling.cut.tile
         for name, rows in self.tiling.layout.rolling.items():
-            origins[rows.counter(name)] = self._skipped(rows) + self.units[name]
+            origins[rows.counter(name)] = self._count_skipped(rows) + self.units[name]
         return origins
 
     def _starts(self, box: Box) -> list[Any]:
@@ -215,7 +215,7 @@ class _Writer:
             for name in self.views
             if cut and any(cut.name in place.start.names for place in self.tiling.boxes[name])
         }
-        yield from self._viewed(self.views.keys() - moving)
+        yield from self._declare_views(self.views.keys() - moving)
         if self.tiling.rolls:
             halos = [(name, rows) for name, rows in self.tiling.layout.rolling.items() if rows.halo]
             moves = [x for name, rows in halos for x in move_rows(self.flat[name], rows)]
@@ -225,12 +225,12 @@ class _Writer:
             steps = [step for step in self.tiling.steps if step.phase == phase]
             written = [*self._steps(steps)]
             if cut is not None and phase == "body":
-                inner = sequence([*self._viewed(moving), *written])
+                inner = sequence([*self._declare_views(moving), *written])
                 yield tirx.For(self.cut, 0, cut.count, tirx.ForKind.SERIAL, inner)
             else:
                 yield from written
 
-    def _viewed(self, names: Any) -> Iterator[Any]:
+    def _declare_views(self, names: Any) -> Iterator[Any]:
         for name in sorted(names):
             starts = self._starts(self.tiling.boxes[name])
             yield _view(self.views[name], self.whole[name], starts)
@@ -240,13 +240,13 @@ class _Writer:
         for (is_plain, depth), run in groupby(steps, lambda x: (self._is_plain(x), x.depth)):
             if is_plain:
                 written = write_assignments([*map(self._local, run)], self._buffers)
-                yield from self._guarded([*written], depth)
+                yield from self._guard([*written], depth)
                 continue
             for tiled in run:
                 if isinstance(tiled.step, Transform):
                     own = tiled.step, self._local(tiled), self.whole, self.memory
                     transform = write_transform(*own, parallel=self.cooperative)
-                    yield from self._guarded([transform], tiled.depth)
+                    yield from self._guard([transform], tiled.depth)
                 elif tiled.rows is not None:
                     yield self._units(tiled)
                 else:
@@ -263,7 +263,7 @@ class _Writer:
             is_first = tirx.any(is_first, number.equal(loop.count - 1))
         return is_first
 
-    def _skipped(self, rows: RollingRows) -> Any:
+    def _count_skipped(self, rows: RollingRows) -> Any:
         """Count the units of a tile that the previous one has computed."""
         from tvm import tirx
 
@@ -297,7 +297,7 @@ class _Writer:
             value = constant(rows.padding, str(result_of(tiled.step).dtype))
             fill = sequence([*fill_rows(self.flat[name], rows, place, value)])
             body = tirx.IfThenElse(tirx.all(first >= 0, first < rows.rows), body, fill)
-        count = rows.count - self._skipped(rows)
+        count = rows.count - self._count_skipped(rows)
         return tirx.For(self.units[name], 0, count, tirx.ForKind.SERIAL, body)
 
     def _local(self, tiled: TiledStep) -> LocalAssignment:
@@ -320,7 +320,7 @@ class _Writer:
     def _buffers(self) -> dict[str, Any]:
         return self.memory | self.views
 
-    def _guarded(self, body: Sequence[Any], depth: int) -> Iterator[Any]:
+    def _guard(self, body: Sequence[Any], depth: int) -> Iterator[Any]:
         """Guard statements: they run when an outer loop moves, or a core begins."""
         from tvm import tirx
 
@@ -345,17 +345,17 @@ class _Writer:
                 _view(written, self.packed[name, source]),
                 serialize(function.body),
             ]
-            yield from self._guarded(body, depth)
+            yield from self._guard(body, depth)
         body = []
         for tensor, own in product.parameters.items():
             ahead = self.whole if tensor in self.constants else buffers
             body.append(_view(own, self.packed.get((name, tensor), ahead[tensor])))
         computed = product.function.body
         body.append(computed if self.cooperative else serialize(computed))
-        yield from self._guarded(body, tiled.depth)
+        yield from self._guard(body, tiled.depth)
 
 
-def _declared(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:
+def _declare(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:
     from tvm import tirx
 
     name = tensor.replace(".", "_") + suffix

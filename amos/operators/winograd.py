@@ -222,13 +222,13 @@ def _finish(sums: Transform, operator: Operator) -> Transform:
     names = (index.names[0] for index in operator.output.indices)
     places = dict(zip(names, sums.destination.indices, strict=True))
 
-    def placed(node: Node) -> Node:
+    def place(node: Node) -> Node:
         if node.name == ACC:
             return accumulator
         load = node.load and node.load.substitute(places)
-        return replace(node, load=load, arguments=tuple(map(placed, node.arguments)))
+        return replace(node, load=load, arguments=tuple(map(place, node.arguments)))
 
-    expression = accumulator if own is None else placed(own.expression)
+    expression = accumulator if own is None else place(own.expression)
     epilogue = Epilogue(expression, None if own is None else own.dtype)
     tensor = replace(operator.result, shape=sums.destination.tensor.shape)
     destination = replace(sums.destination, tensor=tensor)

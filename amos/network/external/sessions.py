@@ -70,7 +70,7 @@ def open_session(
 
 
 def optimization_level(session: Any) -> str:
-    """Name of the level at which onnxruntime optimizes the model of a session."""
+    """Return the name of the level at which onnxruntime optimizes the model of a session."""
     return str(session.get_session_options().graph_optimization_level.name)
 
 
@@ -97,7 +97,7 @@ class SessionRunner:
         self._inputs = {x.name: (kind, x.shape) for x, kind in zip(ports, kinds, strict=True)}
 
     def takes(self, values: Mapping[str, Any]) -> bool:
-        """Whether these are all inputs, as arrays that onnxruntime takes as they are."""
+        """Return whether these are all inputs, as arrays that onnxruntime takes unchanged."""
         own = self._inputs
         for name, value in values.items():
             if type(value) is not np.ndarray or (value.dtype, value.shape) != own.get(name):
