@@ -165,14 +165,16 @@ class Task:
         self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
     ) -> tuple[float, ...]:
         """Time runs of a kernel whose first run took ``once``, as often as time allows; seconds."""
-        first = self.repeat if once < _SLOW else min(self.repeat, _FIRST)
-        first = min(first, repeat_count(self.repeat, once, limit))
+        first = repeat_count(self.repeat, once, limit) if once < _SLOW else 1
         times = tuple(kernel.times(inputs, repeat=first, flush=self.flush))
-        if len(times) < self.repeat and min(times) > _HOPELESS * self.rival:
-            return times
         # The first run may have compiled something.
         most = repeat_count(_ROUNDS_OF_REPEATS * self.repeat, min(times), limit)
         repeat = min(self.repeat, most)
+        if first < min(repeat, _FIRST):
+            more = min(repeat, _FIRST) - first
+            times += tuple(kernel.times(inputs, repeat=more, flush=self.flush))
+        if len(times) < repeat and min(times) > _HOPELESS * self.rival:
+            return times
         while len(times) < repeat or (noise_of(times) > _NOISE and len(times) + repeat <= most):
             more = repeat - len(times) % repeat
             times += tuple(kernel.times(inputs, repeat=more, flush=self.flush))
