@@ -39,7 +39,7 @@ def figures() -> dict[str, Any]:
     layer = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), vnni, rule="access")
     best = best_sampled(layer[0], xeon, 200, np.random.default_rng(0))
     assert best is not None
-    predicted = fig5.predictions(fig5.stored())
+    predicted = fig5.predictions(fig5.load_stored())
     return {
         "matching": viz.matching(mapping),
         "space": viz.space(space, a100, by="r1"),

@@ -32,12 +32,15 @@ _SLOW, _FIRST, _HOPELESS = 0.02, 3, 1.25
 def repeat_count(count: int, seconds: float, limit: float = math.inf) -> int:
     """Return the number of timings of a kernel: as requested, or as many as time allows.
 
+    A slow kernel is timed three times, unless that takes too large a share of the limit.
+
     Args:
         count: timings of a quick kernel.
         seconds: of a run.
         limit: seconds that the task may take.
     """
-    return max(1, min(count, int(min(TIMING, _SHARE * limit) / seconds)))
+    usual, most = int(TIMING / seconds), _SHARE * limit / seconds
+    return max(1, int(min(count, max(usual, _FIRST), most)))
 
 
 class Place(ABC):
