@@ -41,7 +41,7 @@ from amos.plan.target import ExecutorRequest, load, target_of
 from amos.records import Records
 from amos.records.canonical import identity_of
 
-#: Tilings that are looked at closely: so many by the rough account, and so many drawn.
+#: Tilings that are searched: the best by the rough prediction, and drawn ones.
 _BEST, _DRAWN = 10, 3
 #: Instructions that are searched for a product, those that a brief search predicts fastest, and
 #: kernels of it that are combined with those of others.

@@ -23,7 +23,7 @@ from amos.measure.executor import LocalExecutor
 from amos.measure.runner import measurement_of
 from amos.records import Measurement
 
-#: A correction counts as much as so many measurements that agree with the model.
+#: A correction has the weight of this many measurements that agree with the model.
 _PRIOR = 1.0
 
 

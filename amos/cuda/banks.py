@@ -43,7 +43,7 @@ def wavefronts(addresses: np.ndarray, width: int) -> int:
 def swizzle_period(width: int) -> int:
     """Return the rows between two permutations of a row's pieces; 0 if that gains nothing.
 
-    A row of so many bytes has ``width / 16`` pieces; eight pieces fill all banks. Piece ``c``
+    A row of ``width`` bytes has ``width / 16`` pieces; eight pieces fill all banks. Piece ``c``
     of row ``r`` takes the place of ``c ^ (r / period % pieces)``, so that one piece each of
     eight rows lies in eight different places of four banks.
 

@@ -18,7 +18,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.machine.gpu_costs import REGISTER_FILE, THREAD_REGISTERS, WARP, multiprocessor
 
-#: Registers are given to a warp in groups of so many for each thread (CUDA Occupancy
+#: Registers are given to a warp in groups of this many for each thread (CUDA Occupancy
 #: Calculator: register allocation unit size 256 a warp, the same from sm_70 to sm_120).
 _GROUP = 8
 #: Parts of a multiprocessor with registers of their own (NVIDIA V100, A100 and H100 white

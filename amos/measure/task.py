@@ -20,7 +20,7 @@ from amos.measure.reference import as_tuple, compare_arrays, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
 
-#: A measurement noisier than this is prolonged, at most so many times.
+#: A measurement noisier than this is prolonged, to at most this many rounds of repeats.
 _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 #: Seconds of timing after which there are no more repeats, and share of the limit.
 TIMING, _SHARE = 1.0, 0.25

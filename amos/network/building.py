@@ -44,7 +44,7 @@ def load_builders() -> None:
 
 
 def start_builders(calls: int = LEAST_CALLS) -> None:
-    """Start processes that build kernels, ahead of so many calls; each imports what it needs."""
+    """Start processes for some calls that build kernels; each imports the modules it needs."""
     start_helpers(calls, load_builders)
 
 

@@ -20,7 +20,7 @@ from amos.network.profile import time_calls
 
 #: Rounds in which kernels are timed in turns, and seconds of a turn. The fastest call counts.
 _ROUNDS, _SECONDS = 4, 0.01
-#: Candidates that are so many times slower than the fastest in their first call are dropped.
+#: Candidates that are this many times slower than the fastest in their first call are dropped.
 _HOPELESS = 5.0
 #: Runs of a network in a row, of which the first fetches the weights; rounds of them, at most and
 #: at least, and seconds after which no further round begins.
@@ -126,7 +126,7 @@ def _least(runs: Sequence[Mapping[str, Sequence[float]]], function: str) -> list
 
 
 def _turns(count: int) -> Iterator[int]:
-    """Yield which of so many models runs next."""
+    """Yield the number of the model that runs next."""
     end = time.perf_counter() + _SPAN
     for turn in range(_MOST):
         if turn < _LEAST or time.perf_counter() < end:

@@ -310,7 +310,7 @@ class _Builder:
         lowerings: Sequence[TaskLowerings | Sequence[Lowering]],
         counts: Iterable[int],
     ) -> list[BuiltKernels]:
-        """Build so many kernels of each task, cascade or chain, on all cores."""
+        """Build some kernels of each task, cascade or chain, by its count, on all cores."""
         requests = [*zip(lowerings, counts, strict=True)]
         keys = [self.chooser.result_key("kernels", *each, self.verify) for each in requests]
         results = self.chooser.map_in_processes(

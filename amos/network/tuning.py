@@ -153,7 +153,7 @@ class _Search:
     ended: bool = False
 
     def open(self, setting: Setting, share: int) -> None:
-        """Begin, or resume on the machine as it was then, with about so many trials ahead."""
+        """Begin, or resume on the machine as it was then, with about this many trials to come."""
         with self._note_error():
             units = setting.units(None)
             among = partial(contenders, units=units, rule=setting.rule)
@@ -190,7 +190,7 @@ class _Search:
         )
 
     def slice(self, count: int) -> Iterator[None]:
-        """Make so many trials."""
+        """Make this many trials."""
         assert self.contest is not None
         before = len(self.contest.trials)
         with self._note_error():

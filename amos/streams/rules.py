@@ -12,7 +12,7 @@ from amos.streams.tiles import list_memories
 
 #: Numbers of tiles of an operand on chip.
 _BUFFERS = (1, 2)
-#: A stream has at most one tile for so many instructions: more tiles only make it slower.
+#: A stream has at most one tile for this many instructions: more tiles only make it slower.
 _PER_TILE = 128
 #: Instructions of a step of the sums besides transfers: a product and its micro-operations.
 _PRODUCTS = 2

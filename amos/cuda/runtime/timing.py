@@ -83,7 +83,7 @@ class Timer:
         self._device.call("cuGraphLaunch", self._recorded, self._stream)
 
     def _record(self, count: int) -> bool:
-        """Put so many launches into a graph; false where the driver cannot."""
+        """Record launches in a graph; return false where the driver cannot."""
         device = self._device
         try:
             device.call("cuStreamBeginCapture_v2", self._stream, _RELAXED)

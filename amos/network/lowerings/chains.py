@@ -99,7 +99,7 @@ def put_recorded_first(
     count: int,
     ranked: Mapping[str, Sequence[Record]],
 ) -> tuple[FusedChain, ...]:
-    """Return so many kernels of a chain: those of records, the fastest first, then modelled ones.
+    """Return some kernels of a chain: those of records, the fastest first, then modelled ones.
 
     Args:
         modelled: at least one kernel of the chain.

@@ -56,7 +56,7 @@ class BlockedProduct:
 
     @cached_property
     def tile_rows(self) -> int:
-        """Rows of a register tile: so many that few are computed beyond the last one."""
+        """Rows of a register tile, chosen so that few are computed beyond the last one."""
         most = min(_TILE_ROWS, self.registers // 2 - 3)
         if self.rows <= most:
             return self.rows

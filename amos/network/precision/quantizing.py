@@ -84,7 +84,7 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Leave out what the quantizer prints and logs for those who call it themselves."""
+    """Suppress what the quantizer prints and logs for its own users."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:

@@ -39,7 +39,7 @@ _BEST, _DRAWN, _MAPPINGS = 8, 4, 12
 _ITEMS = {True: (8, 16), False: (16, 64)}
 #: Tiles and memories that are looked at.
 _FRAMES = 20
-#: Candidates predicted so many times slower than the best are not measured.
+#: Candidates predicted this many times slower than the best are not measured.
 _SLOWER = 8.0
 #: Candidates around which others are drawn, how often, and how many each time.
 _LEADERS, _ROUNDS, _NEIGHBOURS = 6, 2, 12
