@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-#: A constant loop of at least this many steps may have a scalar epilogue, even where LLVM peels some
+#: A constant loop of this many steps may have a scalar epilogue, even where LLVM peels some
 #: of its iterations.
 _MANY = 32
 #: TVM's name of a conditional value.
