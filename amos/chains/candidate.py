@@ -196,7 +196,8 @@ def slots_of(tiling: Tiling, packs: frozenset[str], merges: bool = True) -> tupl
             output = replace(operator.output, tensor=dense)
             compute = replace(operator.compute, dst=output)
             operator = replace(operator, compute=compute, store=operator.stored)
-        operator = merge_loops(operator) if merges else operator
+        if merges:
+            operator = merge_loops(operator, [names[source] for source in packed])
         slots.append(ProductSlot(name, operator, names, packed, runs_of(tiling, tiled)))
     return tuple(slots)
 

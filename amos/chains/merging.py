@@ -6,31 +6,39 @@ can be cut into register tiles that neither divides alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import permutations
 
 from amos.ir import Affine, BufferLoad, Iteration, Operator
 
 
-def merge_loops(operator: Operator) -> Operator:
+def merge_loops(operator: Operator, copied: Collection[str] = ()) -> Operator:
     """Merge loops of a product into the inner ones of pairs, whose names stay.
 
     Tensors get fewer dimensions, but lie in memory as before. Loops of stored results stay.
+
+    Args:
+        copied: sources that are packed from part of a tensor, whose dimensions stay.
     """
     if operator.store is not None or operator.prologues:
         return operator
     pairs = permutations(operator.iterations, 2)
-    pair = next((pair for pair in pairs if _is_one_loop(operator, *pair)), None)
-    return operator if pair is None else merge_loops(_merge(operator, *pair))
+    pair = next((pair for pair in pairs if _is_one_loop(operator, *pair, copied)), None)
+    return operator if pair is None else merge_loops(_merge(operator, *pair), copied)
 
 
-def _is_one_loop(operator: Operator, outer: Iteration, inner: Iteration) -> bool:
+def _is_one_loop(
+    operator: Operator, outer: Iteration, inner: Iteration, copied: Collection[str]
+) -> bool:
     """Return whether all tensors of one of two loops have both, with all of the inner one."""
     if outer.is_reduce != inner.is_reduce:
         return False
     for load in (*operator.operands, *operator.epilogue_loads):
         if load.names.isdisjoint((outer.name, inner.name)):
             continue
+        if load.tensor.name in copied:
+            return False
         plain = [index.names[0] if _is_plain(index) else "" for index in load.indices]
         used = [name for index in load.indices for name in index.names]
         if any(used.count(name) != 1 or name not in plain for name in (outer.name, inner.name)):

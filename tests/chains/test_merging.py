@@ -14,6 +14,7 @@ from amos.chains.records import candidate_from
 from amos.explore.choosing import Chooser
 from amos.ir import Chain, Operator
 from amos.validate import evaluate, random_inputs
+from tests.support.chains import best_candidate
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,22 @@ def test_rows_longer_in_memory_than_in_a_tile_stay() -> None:
     for tiles, names in (({"y": 2}, "xkc"), ({"y": 2, "x": 3}, "yxkc")):
         (slot,) = slots_of(Tiling.of(chain, tiles), frozenset())
         assert "".join(slot.operator.extents) == names
+
+
+def test_dimensions_of_sources_that_tiles_pack_stay() -> None:
+    """Channels of two dimensions are one loop, unless keys are packed for all tiles."""
+    chain = Chain.parse(
+        "s[n,q,k] += query[n,q,d,e] * key[k,d,e]; p = softmax(s, axis=k); o[n,q,k] = p",
+        dict(n=2, q=24, k=16, d=3, e=4),
+    )
+    tiling, chooser = Tiling.of(chain, {"q": 7}), Chooser("host", core=True)
+    inputs = random_inputs(chain, np.random.default_rng(0))
+    expected = evaluate(chain, inputs)
+    for packs, names in (False, "nqke"), (True, "nqkde"):
+        candidate = best_candidate(chooser, tiling, packs=packs)
+        (slot,) = candidate.slots
+        assert "".join(slot.operator.extents) == names and bool(slot.packed) == packs
+        np.testing.assert_allclose(ChainKernel(candidate)(**inputs), expected, atol=1e-5)
 
 
 def test_records_without_merged_loops_mean_what_they_meant() -> None:
