@@ -92,17 +92,22 @@ class SessionRunner:
         types = {each.type for each in (*session.get_inputs(), *outputs)}
         self._has_bfloat16 = "tensor(bfloat16)" in types
         self._results = [each.name for each in outputs]
-        # onnxruntime takes no arrays that stand for bfloat16.
-        kinds = [None if self._has_bfloat16 else _find_dtype(each) for each in ports]
-        self._inputs = {x.name: (kind, x.shape) for x, kind in zip(ports, kinds, strict=True)}
+        kinds = {each.name: (_find_dtype(each), each.shape) for each in ports}
+        # NumPy's float64 equals None, which stands for no dtype.
+        self._inputs = {name: kind for name, kind in kinds.items() if kind[0] is not None}
 
     def takes(self, values: Mapping[str, Any]) -> bool:
-        """Return whether these are all inputs, as arrays that onnxruntime takes unchanged."""
+        """Return whether :meth:`run` takes these: all inputs, as arrays of their dtypes and shapes.
+
+        It takes none where there is bfloat16, which NumPy lacks.
+        """
+        if self._has_bfloat16:
+            return False
         own = self._inputs
         for name, value in values.items():
             if type(value) is not np.ndarray or (value.dtype, value.shape) != own.get(name):
                 return False
-        return len(values) == len(own)
+        return len(values) == len(self.names)
 
     def run(self, values: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
         """Run the session on inputs that it takes by name; onnxruntime raises types of its own."""
@@ -116,7 +121,7 @@ class SessionRunner:
             BuildError: an input is of another shape, dtype or device.
             RuntimeError: onnxruntime fails.
         """
-        values = dict(zip(self._inputs, arrays, strict=True))
+        values = dict(zip(self.names, arrays, strict=True))
         if not self.takes(values):
             values = {x.name: array_of(x, y) for x, y in zip(self.ports, arrays, strict=True)}
         try:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 import amos
+from amos.errors import BuildError
 from amos.network.external.sessions import open_session
 from amos.network.frontend import plain_session
 from tests.network.models import Builder, normal_inputs
@@ -78,3 +79,22 @@ def test_sums_are_set_to_be_exact_where_weights_need_it(
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.full((4, 8), -120 * largest))
     with nullcontext() if is_set else pytest.raises(RuntimeError):
         session.get_session_options().get_session_config_entry("session.x64quantprecision")
+
+
+def test_doubles_are_inputs_of_results_in_bfloat16() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (double[2] x) => (bfloat16[2] y) { y = Cast <to = 16> (x) }"""
+    compiled = amos.compile(amos.load_network(parser.parse_model(text)), progress=False)
+    x = np.array([1.0, -0.5])
+    np.testing.assert_array_equal(compiled(x), x.astype(np.float32))
+    np.testing.assert_array_equal(compiled(x=x), x.astype(np.float32))
+
+
+@pytest.mark.parametrize(("kind", "own"), [("bfloat16", "float32"), ("string", "string")])
+def test_doubles_are_no_inputs_of_dtypes_that_numpy_lacks(kind: str, own: str) -> None:
+    """It says that float64 equals ``None``."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({kind}[2] x) => ({kind}[2] y) {{ y = Identity (x) }}"""
+    compiled = amos.compile(amos.load_network(parser.parse_model(text)), progress=False)
+    with pytest.raises(BuildError, match=f"input 'x': expected {own} .*, got float64"):
+        compiled(np.zeros(2))
