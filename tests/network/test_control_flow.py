@@ -12,7 +12,7 @@ from onnx import checker, parser
 import amos
 from amos.codegen.c.compiler import c_compiler
 from amos.network.frontend import plain_session
-from amos.network.reading.model import read_model
+from amos.network.reading.model import _ModelReader, read_model
 
 _MOST = np.iinfo(np.int64).max
 #: As tf2onnx writes ``tf.map_fn``: a carried count decides, with sizes of a shape.
@@ -143,6 +143,26 @@ def test_bodies_inside_of_bodies_have_names_of_their_own(result: str) -> None:
     model.graph.node[-1].output[0] = model.graph.output[0].name = result
     for flag in (True, False):
         _read_equal(model, ["If"] * 6, x=_values(2, 3), flag=np.array(flag))
+
+
+def test_a_large_loop_is_not_read_in_each_trip_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[str]()
+    read_node = _ModelReader.read_node
+
+    def count_and_read(reader: _ModelReader, node: Any) -> None:
+        reads.append(node.op_type)
+        read_node(reader, node)
+
+    monkeypatch.setattr(_ModelReader, "read_node", count_and_read)
+    text = """g (float[4] x) => (float[4] y) <int64 trips = {300}> {
+        y = Loop (trips, , x) <body = b (int64 n, bool on, float[4] a) => (bool on, float[4] c) {
+            c = Loop (trips, , a) <body = d (int64 m, bool o, float[4] e) => (bool o, float[4] f) {
+                f = Sin (e)
+            }>
+        }>
+    }"""
+    _read_equal(_model(text), ["Loop"], x=_values(4))
+    assert reads.count("Sin") < 20 * 300
 
 
 def _scan(rng: np.random.Generator) -> str:

@@ -17,6 +17,8 @@ from amos.network.reading.branches import rename_values
 
 #: Nodes that the trips of a loop may become; a loop of one trip may become any number.
 _MOST_NODES = 256
+#: Nodes that a loop counts for that stays inside of others: each of its copies was read in vain.
+_LOOP_NODES = 16
 #: Version of ONNX since which the axes of Unsqueeze are an input.
 _AXES_AS_INPUT = 13
 #: Version of ONNX since which a Scan has no batch.
@@ -65,7 +67,11 @@ class _Body:
     @property
     def is_too_large(self) -> bool:
         """Whether the model has grown too much."""
-        return self.trips > 1 and len(self.reader.nodes) - self._begin > _MOST_NODES
+        sizes = (
+            _LOOP_NODES if node.op_type in ("Loop", "Scan") else 1
+            for node in self.reader.nodes[self._begin :]
+        )
+        return self.trips > 1 and sum(sizes) > _MOST_NODES
 
     def name(self, own: str) -> str:
         """Return the name of a value of this trip."""
