@@ -117,6 +117,7 @@ class ChainCandidate:
         return {
             "tiles": self.tiling.tiles,
             "rolling": self.tiling.rolling_loop,
+            "cooperative": self.cooperative,
             "products": {
                 name: {
                     "intrinsic": each.mapping.intrinsic.name,
@@ -134,7 +135,8 @@ class ChainCandidate:
             + (" packed" if name in self.packs else "")
             for name, each in self.products.items()
         )
-        return f"tiles {self.tiling}; {products}" if products else f"tiles {self.tiling}"
+        tiles = f"tiles {self.tiling}" + " cooperative" * self.cooperative
+        return f"{tiles}; {products}" if products else tiles
 
     def __repr__(self) -> str:
         return f"<kernel of {self.chain.name}: {self}>"

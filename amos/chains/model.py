@@ -27,12 +27,12 @@ _COPIED_PER_CYCLE = 2.0
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """What a step takes of one core in all of its runs.
+    """What a step takes in all of its runs.
 
     Attributes:
         tensor: that it writes.
         runs: how often a kernel computes it.
-        seconds: of all runs, if one core did all.
+        seconds: of one core, or of all cores if they compute each tile together.
     """
 
     tensor: str
@@ -81,7 +81,7 @@ def predict_chain(
         if seconds is None:
             vectors = _points(tiled) / LANES * count_operations(tiled.step)
             seconds = max(vectors / core.clock, _nbytes(tiled) / level.read_bandwidth)
-            if cooperative:
+            if cooperative and isinstance(tiled.step, Transform):
                 seconds = seconds / machine.cores + machine.launch
         total = runs * seconds + _moving_seconds(tiling, tiled, level)
         if packs and isinstance(tiled.step, Operator):

@@ -1,4 +1,4 @@
-"""Tiles that all cores compute joint."""
+"""Tiles that all cores compute together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from amos import machines
 from amos.chains import ChainKernel, Tiling
 from amos.chains.candidate import slots_of
 from amos.chains.model import predict_chain
@@ -46,6 +47,7 @@ def test_all_cores_compute_each_tile(chain: Chain, tiles: dict[str, int]) -> Non
     candidate = replace(best_candidate(_CHOOSER, tiling, packs=True), cooperative=True)
     again = candidate_from(chain, candidate.values())
     assert again.values() == candidate.values() and again.cooperative
+    assert str(again).startswith(f"tiles {tiling} cooperative") and again.as_dict()["cooperative"]
     assert not candidate_from(chain, replace(candidate, cooperative=False).values()).cooperative
     result, expected = ChainKernel(again)(**inputs), evaluate(chain, inputs)
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
@@ -78,3 +80,13 @@ def test_products_of_all_cores_are_predicted_with_transforms_that_these_share() 
     (into, _, out_of), shared = own.steps, joint.steps
     for single, step in ((into, shared[0]), (out_of, shared[2])):
         assert step.seconds < single.seconds / machine.cores * 2 + 3 * machine.launch
+
+
+def test_one_core_is_predicted_to_compute_other_statements() -> None:
+    chain = Chain.parse("p = softmax(t[q,k], axis=k); o[q,k] = p * p", dict(q=4096, k=1024))
+    machine, tiling = machines.get("xeon_6240"), Tiling.of(chain, {"q": 1024})
+    own, joint = (
+        predict_chain(tiling, {}, False, machine, cooperative) for cooperative in (False, True)
+    )
+    for single, step in zip(own.steps, joint.steps, strict=True):
+        assert step.seconds >= single.seconds, step.tensor
