@@ -161,7 +161,10 @@ class ScheduleSpace(Shown):
     def draw(
         self, count: int, rng: np.random.Generator, extra: Iterable[Constraint] = ()
     ) -> list[Schedule]:
-        """Draw up to ``count`` different feasible schedules that also meet ``extra`` (RandSAT)."""
+        """Draw up to ``count`` different feasible schedules (RandSAT).
+
+        They also meet ``extra``, though some are named by others of the same kernel that do not.
+        """
         csp = self.csp.plus(extra) if extra else self.csp
         drawn = map(self.schedule, solver.sample(csp, count, rng))
         return [*dict.fromkeys(drawn)]
