@@ -35,8 +35,6 @@ def bind_inputs(
     if len(arrays) == len(ports) and not named:
         return [*arrays]
     names = [port.name for port in ports]
-    if not arrays and named.keys() == set(names):
-        return [named[name] for name in names]
     if len(arrays) > len(names):
         raise NetworkError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
     values = dict(zip(names, arrays, strict=False))
