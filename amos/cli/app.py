@@ -98,11 +98,7 @@ def _root(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status.
-
-    Args:
-        argv: arguments without the program's name; those of the process if omitted.
-    """
+    """Run the command line, by default on the process's arguments, and return its exit status."""
     # NumPy's threads would keep cores busy after each product, beside processes that build.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     _never_fail_to_print()

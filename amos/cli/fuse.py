@@ -58,12 +58,7 @@ def fuse_check_command(
 def _producer(
     text: str, consumer: str, sizes: Mapping[str, int], kinds: Mapping[str, str]
 ) -> str | Operator:
-    """Return the text, or the named operator with what the consumer alone does not have.
-
-    Raises:
-        AmosError: a text or a parameter is wrong.
-        typer.BadParameter: an option names what neither of two texts has.
-    """
+    """Return the text, or the named operator with what the consumer alone does not have."""
     iterations, tensors = _names(consumer)
     if "[" in text:
         text_names = _names(text)

@@ -30,11 +30,7 @@ _RECORD = "record.json"
 
 
 def check_target(machine: str) -> None:
-    """Refuse to export what no GPU runs, before anything is searched.
-
-    Raises:
-        ExportError: the machine is no described GPU.
-    """
+    """Raise ExportError for a machine that is no described GPU, before anything is searched."""
     from amos.machine import catalogue
 
     if machine not in catalogue.names() or not catalogue.get(machine).architecture:
@@ -42,11 +38,7 @@ def check_target(machine: str) -> None:
 
 
 def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
-    """Export the best candidates that differ, ``1`` the best.
-
-    Raises:
-        ExportError: a folder has files already.
-    """
+    """Export the best candidates that differ, ``1`` the best, to folders without files."""
     from amos.export import export
 
     ranked = sorted(result.trials, key=lambda trial: trial.predicted)
@@ -90,11 +82,7 @@ _UNITS = ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")
 
 
 def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
-    """Return the model's best kernels of Table 6's operators, batch 1, and of a large product.
-
-    Raises:
-        MeasureError: no machine of that architecture is described.
-    """
+    """Return the model's best kernels of Table 6, batch 1, and of a large product."""
     from amos.cuda.gpu_check import machine_for
     from amos.machine.gpu_costs import capability
 
@@ -129,11 +117,7 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
 
 
 def write_lines(lines: Sequence[str], file: Path) -> None:
-    """Write records as JSON lines.
-
-    Raises:
-        ExportError: there are none, or the file cannot be written.
-    """
+    """Write records as JSON lines, at least one, or raise ExportError."""
     if not lines:
         raise ExportError(
             f"{str(file)!r}: no kernel here has a {_RECORD}, as explore --export gives"

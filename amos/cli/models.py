@@ -18,11 +18,7 @@ InputShapes = Annotated[
 
 
 def read_input_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Read ``--shape``: extents by input.
-
-    Raises:
-        NetworkError: a text is none of that form, or an input is given twice.
-    """
+    """Read ``--shape``: extents by input."""
     return read_sizes("--shape", "INPUT=SIZES, as input=1,3,224,224", texts)
 
 

@@ -262,11 +262,7 @@ def _explain_precision(network: Loaded, *, is_open: bool) -> None:
 
 
 def _refuse_host_options(machine: str, records: Path | None, measure: bool, precision: str) -> None:
-    """Refuse options that mean nothing on a unit.
-
-    Raises:
-        NetworkError: one is used.
-    """
+    """Refuse options that mean nothing on a unit; raise NetworkError if one is used."""
     used = {"--records": records is not None, "--measure": measure}
     used[f"--precision {precision}"] = precision not in ("auto", "int8")
     if any(used.values()):

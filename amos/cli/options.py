@@ -195,11 +195,7 @@ Top = Annotated[int, typer.Option(min=1, help="How many, with --export.")]
 
 
 def load_intrinsics(files: Iterable[Path] | None, name: str | None = None) -> list[Intrinsic]:
-    """Register the intrinsics of ``--intrinsic`` for this run, and of a file in a name's place.
-
-    Raises:
-        IntrinsicError: a file is not well formed, or its name is taken.
-    """
+    """Register the intrinsics of ``--intrinsic`` for this run, and of a file in a name's place."""
     own = [Path(name)] if name is not None and name.endswith(".toml") else []
     return [amos.intrinsics.load(file) for file in [*(files or ()), *own]]
 
@@ -224,11 +220,7 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
 def read_intrinsics(
     name: str | None, files: Iterable[Path] | None
 ) -> Intrinsic | str | list[str] | None:
-    """Read the intrinsics of a command's arguments: one, several, a family, ``None`` for all.
-
-    Raises:
-        AmosError: a file is not well formed, or there is no such intrinsic.
-    """
+    """Read a command's intrinsics: one, several, a family, ``None`` for all."""
     described = load_intrinsics(files, name)
     if name is None or name.endswith(".toml"):
         return described[-1] if described else None
@@ -349,11 +341,7 @@ def _select_types(
 
 
 def read_extents(items: Iterable[str] | None) -> dict[str, int]:
-    """Read the extents of ``--extent``.
-
-    Raises:
-        typer.BadParameter: an option is not NAME=SIZE.
-    """
+    """Read the extents of ``--extent``; raise typer.BadParameter if an option is not NAME=SIZE."""
     from amos.operators import lookup
 
     with _option("--extent"):
@@ -361,11 +349,7 @@ def read_extents(items: Iterable[str] | None) -> dict[str, int]:
 
 
 def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:
-    """Read the dtypes of ``--dtype`` by tensor.
-
-    Raises:
-        typer.BadParameter: an option is not TENSOR=DTYPE.
-    """
+    """Read the dtypes of ``--dtype`` by tensor."""
     from amos.operators.lookup import read_pair
 
     with _option("--dtype"):
@@ -378,11 +362,7 @@ def _split_dtypes(items: Iterable[str] | None) -> list[str]:
 
 
 def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:
-    """Read names and values of ``--fix``, in the order given.
-
-    Raises:
-        typer.BadParameter: an option is not NAME=VALUE.
-    """
+    """Read names and values of ``--fix``, in the order given."""
     from amos.operators.lookup import read_pair
 
     with _option("--fix"):

@@ -64,11 +64,7 @@ def write_rows(rows: Iterable[object], path: Path | None) -> None:
 
 
 def write_data(rows: Sequence[object], path: Path | None, as_json: bool) -> bool:
-    """Write rows as CSV and JSON if requested; return whether JSON was printed.
-
-    Raises:
-        AmosError: the file cannot be written.
-    """
+    """Write rows as CSV and JSON if requested; return whether JSON was printed."""
     write_rows(rows, path)
     if as_json:
         print_json(rows)
@@ -125,8 +121,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 @contextlib.contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
     """Show a count that overwrites itself on a terminal, or a line every few seconds in a pipe.
-
-    A line that is written over on a terminal, a line every few seconds in a pipe.
 
     Args:
         what: noun and participle of the pieces: ``"kernels written"``.

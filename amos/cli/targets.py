@@ -28,9 +28,6 @@ def map_target(
 ) -> None:
     """Print one row an intrinsic: counts by rule, best utilization, why none.
 
-    Args:
-        described: further intrinsics, tried before those of the target.
-
     Raises:
         MappingError: the target is not of a known form, or has no intrinsic.
     """

@@ -61,7 +61,6 @@ class Names:
         """Choose spellings that a generator can have.
 
         Args:
-            operator: whose names they are.
             own: the generator's own identifiers, and those that it derives from others.
             tensors: whether tensors have names in the code; they keep theirs otherwise.
         """

@@ -21,7 +21,6 @@ def schedule_candidate(candidate: Candidate, kind: str, limits: CpuLimits) -> tu
 
     Args:
         kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tir.tensor_intrin`.
-        limits: of the CPU that the code is for.
 
     Raises:
         BuildError: a buffer has too many elements, or TVM refuses the program.

@@ -67,14 +67,9 @@ def matrix_cycles(rows: int, width: int, stride: int, *, swizzle: bool = False) 
     along the reduction, compile to it from sm_75 on (seen in the machine code of
     kernels for sm_75 and sm_80); on sm_70 they are 16-byte loads of as many rows.
 
-    Args:
-        rows: rows of the fragment.
-        width: bytes of a row.
-        stride: bytes from one row to the next.
-        swizzle: whether pieces of 16 bytes change places from row to row.
-
     >>> matrix_cycles(16, 32, 32, swizzle=True)
     4
+
     >>> [matrix_cycles(16, 32, 32 + 2 * padding) for padding in (0, 8, 16)]
     [8, 4, 16]
     """
@@ -94,12 +89,7 @@ def element_cycles(
     of 32 bits come whole where rows run along the reduction, else element by element.
 
     Args:
-        rows: rows of the fragment in shared memory.
-        columns: elements of a row.
-        stride: bytes from one row to the next.
-        bits: of one element.
         along: whether a row runs along the reduction.
-        swizzle: whether pieces of 16 bytes change places from row to row.
     """
     packed = max(1, 32 // bits)
     spatial, reduction = (rows, columns) if along else (columns, rows)
@@ -121,16 +111,7 @@ def element_cycles(
 def store_cycles(
     rows: int, columns: int, stride: int, size: float, width: int, *, swizzle: bool = False
 ) -> int:
-    """Count the cycles of filling a fragment: neighbouring threads write pieces of a row.
-
-    Args:
-        rows: rows of the fragment.
-        columns: elements of a row.
-        stride: bytes from one row to the next.
-        size: bytes of an element.
-        width: bytes that one thread writes at once.
-        swizzle: whether pieces of 16 bytes change places from row to row.
-    """
+    """Count the cycles of filling a fragment, of neighbouring pieces of ``width`` bytes."""
     pieces = max(1, round(columns * size / width))
     row, first = np.arange(rows)[:, None], np.arange(pieces)[None] * width
     at = row * stride + (swizzle_column(row, first, int(columns * size)) if swizzle else first)

@@ -27,9 +27,6 @@ _TYPES = {
 def baseline(launch: dict[str, Any]) -> dict[str, float]:
     """Measure the seconds of each of PyTorch's calls for an operator.
 
-    Args:
-        launch: what ``launch.json`` says.
-
     Returns:
         ``eager``, ``channels_last``, ``mm``, ``mean`` and ``cumsum``, as far as they are
         there, each also with its calls made by a CUDA graph; nothing where PyTorch is not

@@ -101,10 +101,6 @@ class GpuRow:
 def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
     """Check the kernels of a folder and below it, one after another, as they come.
 
-    Args:
-        options: ``seed`` of the data, whether it is ``timed``, also by ``pytorch``, and
-            NVIDIA's driver, the ``library``.
-
     Raises:
         KernelError: there is no kernel, no GPU, or it is older than a kernel; said before
             any work.

@@ -53,11 +53,7 @@ class Gpu:
 
 
 def find_gpu(library: str = _LIBRARY) -> Gpu:
-    """Return the GPU of this machine.
-
-    Raises:
-        MeasureError: there is no driver, or no GPU.
-    """
+    """Return the GPU of this machine; raise MeasureError if there is no driver, or no GPU."""
     try:
         ctypes.CDLL(library)
     except OSError:

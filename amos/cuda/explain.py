@@ -10,16 +10,7 @@ from amos.perfmodel.terms import BatchPrediction
 def explain(
     result: BatchPrediction, row: int, sources: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Explain the effects of banks, stages, widths, waves and parts on a row of a batch.
-
-    Args:
-        result: of a CUDA machine; one of another has nothing to say.
-        row: which schedule.
-        sources: names of the tensors, in the intrinsic's order.
-
-    Returns:
-        pairs: the term (as ``"shared read"``), and the reason in words.
-    """
+    """Explain banks, stages, widths, waves and parts on a row: pairs of a term and its reason."""
     if not result.notes:
         return ()
     notes = {name: float(values[row]) for name, values in result.notes.items()}

@@ -86,11 +86,7 @@ class Tile(Fragment):
 
     @memoize
     def meeting(self, stored: frozenset[str]) -> tuple[int, ...]:
-        """Return bits such that lanes that differ in one of them store into one element.
-
-        Args:
-            stored: iterations that index the reduction.
-        """
+        """Return bits such that lanes that differ in one of them store into one element."""
         lanes, meeting = np.arange(WARP), []
         for bit in (1 << n for n in range(WARP.bit_length() - 1)):
             tables = [
@@ -212,9 +208,6 @@ class Tile(Fragment):
         Where no side can be copied in wider pieces than one element, the columns are
         those with the smaller stride in the tensor, so that the threads of a warp
         read neighbours.
-
-        Args:
-            most: elements that one copy moves at most.
         """
         # Innermost first: the only one that the statement has elements side by side along.
         sides = self.staged.fragment[::-1][: None if self.statement.transposes else 1]

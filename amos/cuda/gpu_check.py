@@ -94,11 +94,7 @@ def write_check(folder: Path) -> Path:
 
 
 def machine_for(architecture: str) -> Machine:
-    """Return the newest described machine whose kernels an architecture runs.
-
-    Raises:
-        MeasureError: there is none.
-    """
+    """Return the newest described machine whose kernels an architecture runs, or a MeasureError."""
     here = capability(architecture)
     fitting = [m for m in map(catalogue.get, catalogue.names()) if 0 < m.architecture <= here]
     if not fitting:
@@ -142,15 +138,6 @@ def write_pieces(
     folder: Path, pieces: Pieces, request: Mapping[str, object], tell: Tell | None = None
 ) -> list[Path]:
     """Write what is not there yet, each piece beside its place and then moved to it.
-
-    Args:
-        folder: top of the suite; a new one, an empty one, or one of the same request.
-        pieces: what belongs there; it depends on the request alone.
-        request: what was asked for, as JSON values.
-        tell: told before each piece, and at the end.
-
-    Returns:
-        the folders of all kernels.
 
     Raises:
         ExportError: the folder holds something else, or cannot be written.

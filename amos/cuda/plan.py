@@ -64,11 +64,7 @@ _ATOMIC = ("float32", "float64", "int32")
 
 
 def architecture_of(machine: Machine) -> str:
-    """Return the newest architecture that a machine runs.
-
-    Raises:
-        BuildError: it runs no CUDA.
-    """
+    """Return the newest architecture that a machine runs; raise BuildError if it runs no CUDA."""
     if not machine.architecture:
         raise BuildError(f"machine {machine.name!r} has no CUDA architecture among its features")
     return f"sm_{machine.architecture}"

@@ -53,10 +53,6 @@ def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarra
 
     A multiprocessor is four sub-cores with a quarter of the registers each, among which
     its warps are dealt out.
-
-    Args:
-        threads: of one block.
-        registers: that a thread needs.
     """
     allocated = np.ceil(np.asarray(registers) / _GROUP) * _GROUP
     warps = _SUB_CORES * (REGISTER_FILE // _SUB_CORES // (allocated * WARP))
@@ -68,11 +64,6 @@ def grant_registers(threads: int, registers: int, architecture: int) -> tuple[in
     """Return the registers that a thread may use, and the number of blocks that then fit.
 
     The most that cost the multiprocessor none of the blocks that the count promises.
-
-    Args:
-        threads: of one block.
-        registers: that the schedule counts for a thread.
-        architecture: as 80 for ``sm_80``.
 
     Returns:
         registers of a thread; blocks of one multiprocessor, at least 1.

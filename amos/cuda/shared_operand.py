@@ -67,13 +67,7 @@ class SharedOperand:
 
     @classmethod
     def of(cls, counts: Blocks, number: int, spans: Mapping[str, int]) -> SharedOperand:
-        """Return a source of the first kernel of a batch.
-
-        Args:
-            counts: the batch.
-            number: of the source.
-            spans: steps that a block makes along each spatial loop.
-        """
+        """Return a source of the first kernel of a batch; ``spans`` are steps along loops."""
         tile, padding = tiles_of(counts.structure)[number], int(counts.padding[number, 0])
         size = tile.bits // 8
         row = int(tile.row(padding)) // size

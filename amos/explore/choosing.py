@@ -121,11 +121,7 @@ class Chooser:
         self._find_best = cache(self._descend)
 
     def choose(self, operator: Operator) -> Product:
-        """Choose the product that the model predicts to be fastest.
-
-        Raises:
-            MappingError: no instruction can be used; the message says why.
-        """
+        """Choose the product that the model predicts to be fastest; a MappingError says why not."""
         return self.rank(operator, 1)[0]
 
     def rank(
@@ -174,12 +170,7 @@ class Chooser:
         keys: Iterable[str],
         lost: Callable[[HelperLost], _T],
     ) -> Generator[_T, None, None]:
-        """Call a function of a chooser and further arguments on all cores.
-
-        Args:
-            function: of a module; other processes call it on a chooser like this one.
-            arguments, keys, lost: as of :func:`amos.measure.helpers.map_in_processes`.
-        """
+        """Call a function of a chooser and arguments; see :func:`amos.measure.map_in_processes`."""
         settings = (self.machine, self._core, self._intrinsics), list_added()
         return map_in_processes(
             _call_with_chooser,
@@ -233,11 +224,7 @@ class Chooser:
         return Chooser(self.machine, core=True, intrinsics=self._intrinsics)
 
     def search(self, request: _Request) -> list[Product]:
-        """Search the products of an operator, whatever was searched before.
-
-        Raises:
-            MappingError: no instruction can be used; the message says why.
-        """
+        """Search the products of an operator, whatever was searched before."""
         operator, products = self.operator(request.operator), list[Product]()
         if request.count == request.instructions == 1 and (only := self._search_first(operator)):
             return [only]
@@ -266,11 +253,7 @@ class Chooser:
         return product if rivals_lose and math.isfinite(most) else None
 
     def _descend(self, operator: Operator, unit: Intrinsic) -> Product:
-        """Return the product of an instruction that a descent finds.
-
-        Raises:
-            ScheduleError: no schedule fits.
-        """
+        """Return the product of an instruction that a descent finds; ScheduleError if none fits."""
         space, problem = self._pose(operator, unit)
         best = find_best(problem)
         return Product(best, space.count, problem.predict(best))
@@ -289,9 +272,6 @@ class Chooser:
         """Return the instructions by a brief search of each, the fastest first.
 
         Longer searches chose none that were better, over the tasks of eight networks.
-
-        Raises:
-            MappingError: there is none.
         """
         entries = self._contenders(operator)
         accepted = [each for each in entries if not each.reason]
@@ -323,12 +303,7 @@ def _search_or_nothing(chooser: Chooser, request: _Request) -> list[Product]:
 
 
 def _call_with_chooser(function: Callable[..., _T], settings: bytes, *arguments: Any) -> _T:
-    """Call a function in another process.
-
-    Args:
-        settings: pickled, those of the chooser, and the intrinsics that were registered beside
-            built-in ones.
-    """
+    """Call a function in another process, with pickled settings and intrinsics."""
     return function(_chooser_with(settings), *arguments)
 
 
@@ -346,10 +321,6 @@ def with_useful_ranges(
     """Return the operator, without the ranges of its sources if no contending instruction has any.
 
     It then shares the records of the plain operator, as it shares the kernels.
-
-    Args:
-        operator: with ranges or without.
-        among: returns the contenders for an operator.
     """
     plain = operator.undeclared
     if plain == operator:

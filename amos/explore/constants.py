@@ -38,12 +38,7 @@ class ConstantSaving:
 
 
 def constant_saving(candidate: Candidate, machine: Machine) -> ConstantSaving | None:
-    """Find the source whose packing ahead saves most; ``None`` if none saves enough.
-
-    Args:
-        candidate: a kernel for a CPU; other machines pack nothing ahead.
-        machine: with a rate of its instruction.
-    """
+    """Find the source of a CPU's kernel whose packing ahead saves most; ``None`` if too little."""
     if not machine.cached:
         return None
     operator = candidate.mapping.operator

@@ -216,11 +216,7 @@ def _interval_of(unit: Intrinsic) -> float:
 
 
 def list_mappings(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
-    """List the named mappings of a space; all without names, an even selection if there are many.
-
-    Raises:
-        MappingError: there is no mapping of such a name.
-    """
+    """List the mappings of these names; without names all, or an even selection of many."""
     if only:
         return [space.find(name) for name in only]
     step = max(1.0, space.count / _MOST_MAPPINGS)
@@ -255,9 +251,6 @@ def predict_contender(
     """Return a contender with its predicted seconds, or with the reason why it cannot be used.
 
     Args:
-        machine: where, with a rate of its instruction.
-        rule: which mappings are valid.
-        search: the user's options.
         brief: look at a few schedules of one mapping, in a fifth of the time.
     """
     if reason := explain_refusal(operator, contender, machine):

@@ -41,11 +41,7 @@ class Outcome(Shown):
 
     @property
     def best(self) -> Any:
-        """The fastest trial that was right.
-
-        Raises:
-            ExploreError: every trial failed.
-        """
+        """The fastest trial that was right; raise ExploreError if every trial failed."""
         best = min(self.trials, key=lambda trial: trial.seconds, default=None)
         if best is None or math.isinf(best.seconds):
             raise ExploreError(explain_failures(self.trials))

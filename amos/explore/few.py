@@ -73,10 +73,6 @@ def list_candidates(
     """List at most ``most`` candidates of a task.
 
     Every mapping gets the first templates; the best mappings, by the model, get the others.
-
-    Args:
-        choices: templates, the most useful first; without one, schedules are drawn.
-        most: candidates of all mappings.
     """
     mappings = problem.mappings[:most]
     screening = max(1, int(most * _SCREENING) // len(mappings))

@@ -119,11 +119,7 @@ class Individual(list[float | None]):
         self._settle(self._space.vary_positions(self._places, rng))
 
     def repair(self, rng: np.random.Generator) -> None:
-        """Snap a changed individual to the nearest feasible positions.
-
-        Raises:
-            ExploreError: there is not one number, or ``None``, for each variable.
-        """
+        """Snap an individual, a number or ``None`` a variable, to feasible positions."""
         if self._feasible is not None and tuple(self) == self._feasible:
             self[:] = self._feasible  # 1.0 is 1 as well, but no position
             return

@@ -123,11 +123,7 @@ class Search:
     def select_diverse(
         self, count: int, limits: Callable[[Candidate], Mapping[Hashable, int]]
     ) -> list[tuple[Candidate, float]]:
-        """Return the best candidates told so far, limiting those with something in common.
-
-        Args:
-            limits: what a candidate has in common with others, and how many such there may be.
-        """
+        """Return the best candidates so far, few with anything in common as ``limits`` says."""
         crowd: Counter[Hashable] = Counter()
         selected: list[tuple[Candidate, float]] = []
         for candidate, score in self.leaders(len(self.results)):

@@ -31,11 +31,7 @@ METHODS: dict[str, str] = {
 
 
 def method(name: str) -> type[Search]:
-    """Return the class of a search method.
-
-    Raises:
-        UnknownNameError: there is no such method.
-    """
+    """Return the class of a search method; raise UnknownNameError if there is no such method."""
     if not isinstance(name, str) or name not in METHODS:
         raise UnknownNameError("search method", name, METHODS)
     module, _, kind = METHODS[name].rpartition(".")
@@ -46,12 +42,7 @@ def method(name: str) -> type[Search]:
 def search_of(
     name: str, options: SearchOptions
 ) -> Callable[[Problem, np.random.Generator], Search]:
-    """Return a factory of searches by a method, with the method's own options.
-
-    Raises:
-        UnknownNameError: there is no such method.
-        ExploreError: the method has no operators to exchange.
-    """
+    """Return a factory of searches by a method, with the method's own options."""
     kind = method(name)
     if options.tiling == "few":
         from amos.explore.few import Few

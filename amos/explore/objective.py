@@ -186,11 +186,7 @@ class Problem:
 
 
 def value_of(trial: Trial, objective: str) -> float:
-    """Return the quantity of a trial that an objective minimizes; infinite if the trial failed.
-
-    Args:
-        trial: with joules where energy counts.
-    """
+    """Return the quantity of a trial that an objective minimizes; infinite if the trial failed."""
     if objective in ("time", TIME_AND_MEMORY) or not math.isfinite(trial.seconds):
         return trial.seconds
     assert trial.joules is not None
@@ -201,9 +197,6 @@ def corrections(ratios: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the model's error for each mapping, measured over predicted, as a factor.
 
     A geometric mean, shrunk towards that of all mappings; 1 before any measurement.
-
-    Args:
-        ratios: logarithms of measured over predicted, of each mapping.
     """
     everything = [ratio for each in ratios.values() for ratio in each]
     overall = float(np.mean(everything)) if everything else 0.0

@@ -83,11 +83,6 @@ def _search_above_floors(
 ) -> Optimum:
     """Search candidates whose distance from the optimum is bounded by floors.
 
-    Args:
-        problem: whose candidates are searched.
-        floors: of the objective, of each mapping or of all together.
-        end: of the genetic search, by the monotonic clock.
-
     Raises:
         ExploreError: no floor is known, or no candidate fits.
     """

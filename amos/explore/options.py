@@ -168,22 +168,13 @@ class MeasureOptions:
 
 
 def check_count(name: str, count: object) -> None:
-    """Refuse a value that is no number of trials.
-
-    Raises:
-        ExploreError: it is not a whole number from 1 on.
-    """
+    """Raise ExploreError unless a number of trials is a whole number from 1 on."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ExploreError(f"{name}: expected a whole number from 1 on, got {quote(count)}")
 
 
 def check_run(trials: object, seed: object, measure: object) -> None:
-    """Refuse options that no run can start with.
-
-    Raises:
-        ExploreError: trials are no whole number from 1 on, a seed is none from 0 on that
-            records can keep, or there is something else than options to measure with.
-    """
+    """Raise ExploreError for trials, seeds or options of measurement that no run can start with."""
     check_count("trials", trials)
     if not isinstance(seed, int) or not 0 <= seed < WORD:
         raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {quote(seed)}")

@@ -40,9 +40,6 @@ def rank_candidates(
     """Return the best candidates of a space by predicted time, the fastest first.
 
     They differ in their register tiles and outermost loops as far as that is possible.
-
-    Args:
-        search: how long the model is searched.
     """
     return Guided(problem, np.random.default_rng(0), search, epsilon=0.0).ask(count)
 

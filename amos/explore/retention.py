@@ -24,11 +24,7 @@ _FEWEST = 2
 
 
 def check_retain(share: float, name: str = "retain") -> float:
-    """Return a share, of mappings unless ``name`` says another.
-
-    Raises:
-        ExploreError: it is not above 0 and at most 1.
-    """
+    """Return a share, above 0 and at most 1, of mappings unless ``name`` says another."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ExploreError(f"{name}: expected a share above 0 and at most 1, got {quote(share)}")
     return float(share)

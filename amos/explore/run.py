@@ -178,10 +178,6 @@ def _open_workers(
     """Open the executor: workers for the host, a described GPU's, or none.
 
     A lone requested instruction must be one that they execute.
-
-    Raises:
-        ExploreError: the intrinsic came with a later architecture than the machine's.
-        MeasureError: no executor is available, though one was requested.
     """
     if getattr(machine, "name", machine) == "host":
         return open_executor(

@@ -24,10 +24,6 @@ def best_sampled(
 ) -> tuple[Prediction, Candidate] | None:
     """Return the best of some schedules of a mapping by the model; ``None`` if none fits.
 
-    Args:
-        samples: schedules to draw besides the smallest one.
-        space: its schedules, if only some of them count.
-
     Raises:
         MachineError: the machine has no rate for the intrinsic, or only one of loops.
     """

@@ -64,11 +64,7 @@ class Setting:
         return frozenset(self.workers.machine(()).features)
 
     def contest(self, units: Sequence[Intrinsic], trials: int) -> Contest:
-        """Open a contest of the instructions that may win; a lone one always may.
-
-        Raises:
-            MappingError: none can be used; the message says why.
-        """
+        """Open a contest of the instructions that may win; a lone one always may."""
         if len(units) == 1:
             alone = Contender(units[0], self.counts(units[0])[self.rule])
             return Contest([Entry(alone, self.session(units[0], self._target(units)))])
@@ -165,11 +161,7 @@ class Setting:
         return catalogue.get(self.machine, units)
 
     def result(self, contest: Contest, last: Machine) -> Exploration:
-        """Build the result.
-
-        Raises:
-            ExploreError: no candidate ran.
-        """
+        """Build the result; raise ExploreError if no candidate ran."""
         problem, unit = contest.winner.session.problem, contest.winner.contender.intrinsic
         target = problem.machine
         least = target_of(target).bound(problem.mappings, target)
@@ -214,11 +206,7 @@ def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[
 def select_mappings(
     operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions
 ) -> list[Mapping]:
-    """Select the mappings to search.
-
-    Raises:
-        ExploreError: there is none under the rule.
-    """
+    """Select the mappings to search; raise ExploreError if there is none under the rule."""
     spaces = _spaces(operator, unit, search)
     if not spaces[rule].count:
         counts = ", ".join(f"{name} {space.count}" for name, space in spaces.items())

@@ -61,11 +61,7 @@ class PointFile:
         return self._points.get(key)
 
     def add(self, key: str, point: Point) -> None:
-        """Append a point.
-
-        Raises:
-            RecordError: the file cannot be written.
-        """
+        """Append a point; raise RecordError if the file cannot be written."""
         self._write(json.dumps({"digest": key, "point": asdict(point)}) + "\n", "a")
 
     def _write(self, text: str, mode: str) -> None:

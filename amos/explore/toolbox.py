@@ -29,12 +29,7 @@ _TOURNAMENT = 3
 def build_toolbox(
     problem: Problem, rng: np.random.Generator, exchanged: Mapping[str, Function]
 ) -> base.Toolbox:
-    """Build a toolbox with the operators of the search, or with those that replace them.
-
-    Args:
-        rng: the only source of chance.
-        exchanged: operators by name; see :class:`amos.SearchOptions`.
-    """
+    """Build a toolbox with the operators of the search, or those that a user exchanged for them."""
     toolbox = base.Toolbox()
     toolbox.register("clone", Individual.clone)
     toolbox.register("individual", draw_individual, problem=problem, rng=rng)

@@ -98,19 +98,11 @@ class Engine:
             return {"ok": False, "errors": {"": str(error)}}
 
     def check(self) -> None:
-        """Answer for the page's first state ahead, so that the first click does not wait.
-
-        Raises:
-            FieldError: it cannot be used.
-        """
+        """Answer for the page's first state ahead, so that the first click does not wait."""
         self._judge(self.initial)
 
     def judge(self, state: Mapping[str, Any]) -> tuple[Verdict, Placement | None]:
-        """Judge a state; return the verdict, and the mapping if the rule accepts it.
-
-        Raises:
-            FieldError: the state cannot be used.
-        """
+        """Judge a state; return the verdict, and the mapping if the rule accepts it."""
         subject = Subject.of(State.read(dict(state)), self.offer)
         rule = subject.space.rule
         verdict = subject.judge(rule)

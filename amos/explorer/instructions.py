@@ -23,17 +23,10 @@ from amos.validate.pairing import check_rule
 def instructions(state: State, offer: Offer) -> dict[str, Any]:
     """List the instructions of the chosen machine, fastest first by the model.
 
-    Args:
-        state: the page's state; its intrinsic does not count.
-        offer: the choices.
-
     Returns:
         ``machine``, ``rows`` of those with mappings, and ``others``: lines on why the rest
         has none. Seconds are ``None`` where nothing is predicted, as on this computer, whose
         rates are measured when an instruction is picked.
-
-    Raises:
-        FieldError: a field is at fault.
     """
     with field("rule"):
         check_rule(state.rule)

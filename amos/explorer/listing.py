@@ -80,9 +80,6 @@ class Listing:
     def rows(self, query: Query, predict: Predict | None) -> dict[str, Any]:
         """Return the requested rows.
 
-        Args:
-            predict: how long a mapping takes, if anything can tell.
-
         Returns:
             ``total`` rows of the space, how many are ``match_count``, ``rows``, and whether they
             are ``predicted``.

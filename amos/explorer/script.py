@@ -40,14 +40,7 @@ if best is not None:
 
 
 def script(state: State, subject: Subject, offer: Offer, mapping: Mapping | None) -> str:
-    """Write a program that judges the matching and, if a rule accepts it, predicts it.
-
-    Args:
-        state: the page's state; every text goes in as a literal.
-        subject: the objects that it names.
-        offer: files that intrinsics come from.
-        mapping: the mapping, by the rule of the page or a wider one, or ``None``.
-    """
+    """Write a program that judges the matching and, if a rule accepts it, predicts it."""
     unit, rule, machine = subject.space.intrinsic, subject.space.rule, subject.machine
     resolve = [repr(state.operator)]
     if extents := extents_of(state.extents):

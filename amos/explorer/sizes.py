@@ -18,11 +18,7 @@ _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 
 
 def settings_of(text: str) -> dict[str, Any]:
-    """Parse values by path.
-
-    Raises:
-        FieldError: the text is no list of them.
-    """
+    """Parse values by path; raise FieldError if the text is no list of them."""
     settings = {}
     for setting in filter(None, (piece.strip() for piece in text.split(","))):
         path, sign, value = (piece.strip() for piece in setting.partition("="))
@@ -38,11 +34,7 @@ def settings_of(text: str) -> dict[str, Any]:
 def resize_unit(
     unit: Intrinsic, machine: Machine | None, text: str
 ) -> tuple[Intrinsic, Machine | None]:
-    """Change the sizes of an intrinsic and its machine.
-
-    Raises:
-        FieldError: there is no machine, no such size, or nothing has it.
-    """
+    """Change the sizes of an intrinsic and its machine, or raise FieldError."""
     if not (settings := settings_of(text)):
         return unit, machine
     if machine is None:

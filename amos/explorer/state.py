@@ -80,11 +80,7 @@ class State:
 
     @staticmethod
     def read(value: object) -> State:
-        """Read a state from decoded JSON; missing fields have their defaults.
-
-        Raises:
-            FieldError: this is no state; texts are short, numbers are whole.
-        """
+        """Read a state from decoded JSON, texts short and numbers whole, or raise FieldError."""
         if not isinstance(value, Mapping):
             raise FieldError("", f"state: expected an object, got {type(value).__name__}")
         if unknown := value.keys() - {field.name for field in fields(State)}:
@@ -101,11 +97,7 @@ class _Reader(TableReader):
 
 
 def read_fields(kind: type[T], table: Mapping[str, Any]) -> T:
-    """Read a dataclass from decoded JSON; missing and null fields have their defaults.
-
-    Raises:
-        FieldError: a value is of another kind, or none that there may be.
-    """
+    """Read a dataclass from decoded JSON; missing and null fields have their defaults."""
     reader, kinds = _Reader("", "", FieldError), get_type_hints(kind)
     stated = {name: table[name] for name in kinds if table.get(name) is not None}
     return kind(**{name: reader.read(kinds[name], value, name) for name, value in stated.items()})

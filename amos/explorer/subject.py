@@ -95,11 +95,7 @@ class Subject:
 
     @staticmethod
     def of(state: State, offer: Offer) -> Subject:
-        """Look everything up.
-
-        Raises:
-            FieldError: a field is at fault; the message is that of the command line.
-        """
+        """Look everything up; a FieldError has the message of the command line."""
         with field("rule"):
             check_rule(state.rule)
         op = operator_of(state)
@@ -137,11 +133,7 @@ class Subject:
         return [self.sources(order) for order in orders if self.judge(self.space.rule, order)]
 
     def place(self, rule: str) -> Placement:
-        """Create the mapping of the current matching by a rule.
-
-        Raises:
-            MappingError: the rule refuses it.
-        """
+        """Create the mapping of the current matching by a rule, or raise MappingError."""
         op, unit = self.space.operator, self.space.intrinsic
         return Placement.of(op, unit, self.matching, rule, self.order)
 
@@ -160,11 +152,7 @@ def field(name: str) -> Iterator[None]:
 
 
 def extents_of(text: str) -> dict[str, int]:
-    """Parse the extents of a state.
-
-    Raises:
-        AmosError: one is not a number, or is too large.
-    """
+    """Parse the extents of a state; raise AmosError if one is not a number, or is too large."""
     extents = read_extents(
         item for item in re.split(r"\s*[,;]\s*|(?<=\d)\s+", text.strip()) if item
     )
@@ -175,11 +163,7 @@ def extents_of(text: str) -> dict[str, int]:
 
 
 def operator_of(state: State) -> Operator:
-    """Resolve the operator that the texts of a state name.
-
-    Raises:
-        FieldError: a text is at fault.
-    """
+    """Resolve the operator that the texts of a state name, or raise FieldError."""
     with field("extents"):
         extents_of(state.extents)
     texts = {name: getattr(state, name) for name in ("operator", "extents", "dtype", "layout")}

@@ -66,11 +66,7 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 
 def library(request: Request) -> dict[str, str | bytes]:
-    """Compile the library, and return it with the other files.
-
-    Raises:
-        ExportError: there is no C compiler, or it refuses the source.
-    """
+    """Compile the library, and return it with the other files, or raise ExportError."""
     compiler = compiler_command()
     if compiler is None:
         raise ExportError(f"format so: no C compiler: {INSTALL}")

@@ -24,11 +24,7 @@ def formats() -> dict[str, str]:
 
 
 def _writer(format: str) -> Writer:
-    """Load the writer of a format.
-
-    Raises:
-        UnknownNameError: there is no such format.
-    """
+    """Load the writer of a format; raise UnknownNameError if there is no such format."""
     places = formats()
     if format not in places:
         raise UnknownNameError("export format", str(format), places)

@@ -22,11 +22,7 @@ LENGTHS = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
 
 
 def draw_inputs(operator: Operator | Chain, trial: int) -> dict[str, np.ndarray]:
-    """Draw an array for each input.
-
-    Args:
-        trial: which of the choices of an epilogue's tensors this is.
-    """
+    """Draw an array for each input, for one of the choices of an epilogue's tensors."""
     arrays = {}
     for number, tensor in enumerate(operator.inputs):
         kind = dtype(str(tensor.dtype))

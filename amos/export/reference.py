@@ -179,14 +179,7 @@ def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
 def _compare(
     operator: Operator | Chain, number: int, output: Parameter, reference: np.ndarray, exact: bool
 ) -> str:
-    """Write C that compares a result with NumPy's.
-
-    Args:
-        number: of the result.
-        output: the kernel's.
-        reference: NumPy's.
-        exact: whether it is the same in any order.
-    """
+    """Write C that compares a result with NumPy's, bit for bit if it is exact."""
     kind, element = str(operator.results[number].dtype), f"of_{output.tensor}[i]"
     wide = f"from_bfloat16({element})" if kind == "bfloat16" else element
     expected = _with_fill_values(operator, number, reference)

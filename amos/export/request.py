@@ -64,11 +64,7 @@ class Request:
 
     @property
     def alone(self) -> Candidate:
-        """The kernel of a single operator.
-
-        Raises:
-            ExportError: it is that of a chain.
-        """
+        """The kernel of a single operator; raise ExportError if it is that of a chain."""
         if not isinstance(self.candidate, Candidate):
             raise ExportError(f"{self.operator.name}: chains are exported as c, so or opencl only")
         return self.candidate

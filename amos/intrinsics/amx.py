@@ -54,11 +54,7 @@ _tile_loadconfig(&shape);
 
 
 def configuration(rows: Sequence[int]) -> str:
-    """Write an LLVM function that configures tiles with these numbers of 64-byte rows.
-
-    Args:
-        rows: of each of the eight tiles, in order; at most 16.
-    """
+    """Write an LLVM function that configures eight tiles of at most 16 rows of 64 bytes."""
     shape = bytes([1]) + bytes(15) + (64).to_bytes(2, "little") * 8 + bytes(16)
     shape += bytes(rows) + bytes(8)
     text = "".join(f"\\{byte:02X}" for byte in shape)

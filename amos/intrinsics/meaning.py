@@ -112,17 +112,7 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
 def _combine(
     compute: Compute, accumulator: np.ndarray, fragments: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Run the statement of an intrinsic on fragments of any extents.
-
-    Args:
-        accumulator: the destination's fragment, of int64 or float64. Leading axes that all
-            fragments share are calls of their own.
-        fragments: of the sources, as wide.
-
-    Returns:
-        the destination's fragment, as wide; integers are wrapped to the destination's dtype
-        only where they are compared.
-    """
+    """Run the statement of an intrinsic on fragments of any extents."""
     names = [index.names[0] for index in compute.dst.indices]
     names += [it.name for it in compute.reduce]
     letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}

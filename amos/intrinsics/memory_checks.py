@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def memory_problems(unit: Intrinsic) -> Iterator[str]:
-    """Yield the errors of a memory abstraction, in words; callers stop at the first.
-
-    Raises:
-        IntrinsicError: the same, of a single statement.
-    """
+    """Yield the errors of a memory abstraction, in words; callers stop at the first."""
     loads = {load.tensor.name: load for load in unit.operands}
     for statement in unit.memory:
         yield from _statement_problems(unit, statement, loads[statement.operand])

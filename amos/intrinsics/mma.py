@@ -142,13 +142,7 @@ class Registers:
 def multiply_text(
     shape: Sequence[int], kinds: Sequence[str], registers: Sequence[Registers]
 ) -> list[str]:
-    """Write ``mma.sync`` on a lane's registers ``a.x``, ``b.x`` and ``c.x`` as lines of CUDA C++.
-
-    Args:
-        shape: m, n and k.
-        kinds: types of the sources and the result.
-        registers: their registers.
-    """
+    """Write ``mma.sync`` on a lane's registers ``a.x``, ``b.x`` and ``c.x`` in CUDA C++."""
     m, n, k = shape
     first, second, result = (dtype(kind).short for kind in kinds)
     a, b, c = registers

@@ -67,8 +67,6 @@ def placement(shape: Sequence[int], strides: Sequence[str], alignment: int, bits
     and over those whose stride is a number.
 
     Args:
-        shape: of the fragment.
-        strides: for each index a number or a symbol.
         alignment: bytes that a base address is a multiple of.
         bits: of an element.
 

@@ -109,11 +109,7 @@ def implementations(name: str) -> dict[str, Implementation]:
 
 
 def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
-    """Return whether kernels for this CPU have the instruction itself, or loops in its place.
-
-    Args:
-        features: features of the CPU, as the intrinsic's ``requires`` spells them.
-    """
+    """Return whether a CPU with these features has the instruction, or kernels have loops."""
     source = implementations(intrinsic.name).get("llvm")
     if source is None or not source.runs_here:
         return False
@@ -121,11 +117,7 @@ def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
 
 
 def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
-    """Register objects that are not registered yet, as a process does that received them.
-
-    Raises:
-        IntrinsicError: an object is neither an intrinsic nor an implementation.
-    """
+    """Register objects that are not registered yet, as a process does that received them."""
     _load()
     _add_all([x for x in objects if not (isinstance(x, Intrinsic) and x.name in _registered)])
 

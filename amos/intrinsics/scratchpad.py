@@ -34,11 +34,7 @@ class Scratchpad:
 
 
 def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
-    """List the buffers that statements declare by a capacity, in their order.
-
-    Raises:
-        IntrinsicError: two statements declare one differently.
-    """
+    """List the buffers that statements declare by a capacity, each in one way, in their order."""
     pads = []
     for scope in dict.fromkeys(each.register_scope for each in memory if each.capacity):
         users = [each for each in memory if each.register_scope == scope]

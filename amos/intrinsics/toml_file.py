@@ -28,9 +28,6 @@ def from_toml(source: str | Path) -> Intrinsic:
 
     Args:
         source: a path, or the text itself (a string with an ``=`` in it).
-
-    Raises:
-        IntrinsicError: see :func:`read`.
     """
     intrinsic = read(source)[0]
     assert isinstance(intrinsic, Intrinsic)
@@ -57,15 +54,7 @@ def read(source: str | Path) -> tuple[Intrinsic | Implementation, ...]:
 
 
 def read_values(values: Mapping[str, Any], where: str) -> tuple[Intrinsic | Implementation, ...]:
-    """Read plain values with the keys of a TOML file; see :func:`read`.
-
-    Args:
-        values: for example the result of :func:`values_of`.
-        where: name of the values in messages.
-
-    Raises:
-        IntrinsicError: see :func:`read`.
-    """
+    """Read plain values with the keys of a TOML file; see :func:`values_of`, :func:`read`."""
     return _Reader(where, "", IntrinsicError).read_document(values)
 
 
@@ -147,9 +136,6 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
     """Return the values from which :func:`read_values` makes the same objects.
 
     A record stores them, so that it can rebuild the intrinsic without its file.
-
-    Args:
-        sources: its implementations.
     """
     return _changed_values(intrinsic, ("compute", "memory")) | {
         "compute": str(intrinsic.compute),

@@ -42,7 +42,6 @@ def instruction(
     """Describe an instruction with contiguous fragments, and its two implementations.
 
     Args:
-        name, compute, extents: see :meth:`Intrinsic.define`.
         kinds: dtypes of ``Src1``, of ``Src2`` if there is one, and of ``Dst``.
         requires: features of a CPU that has it.
         llvm, c: implementations in TVMScript and in C.
@@ -190,9 +189,6 @@ sum = {total};
 
 def integer_vector(lanes: int) -> tuple[str, str, str]:
     """Spell a vector of integers in C: prefix of functions, type, suffix for the whole.
-
-    Args:
-        lanes: of 32 bits; 16 for 512 bits, 8 for 256.
 
     >>> integer_vector(16)
     ('_mm512', '__m512i', 'si512')

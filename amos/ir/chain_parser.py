@@ -68,12 +68,7 @@ class ChainParser:
     literals: dict[str, Matrix] = field(default_factory=dict)
 
     def parse(self, text: str, name: str | None) -> Chain:
-        """Read all statements.
-
-        Raises:
-            ParseError: a statement cannot be read; a caret marks the column.
-            OperatorError: statements contradict each other, or the given dtypes and shapes.
-        """
+        """Read all statements; see :meth:`Chain.parse <amos.ir.Chain.parse>` for errors."""
         texts = [each.strip() for each in text.split(";")]
         texts = texts[:-1] if len(texts) > 1 and not texts[-1] else texts
         self.literals, heads = read_literals(texts)

@@ -118,11 +118,7 @@ class Epilogue(Elementwise):
         return self.expression.kind({ACC: ACCUMULATORS[accumulator]})
 
     def result(self, accumulator: str) -> str:
-        """Return the dtype of the result.
-
-        Raises:
-            OperatorError: no expression takes such an accumulator.
-        """
+        """Return the dtype of the result, or raise OperatorError for an impossible accumulator."""
         if accumulator not in ACCUMULATORS:
             raise OperatorError(
                 f"epilogue {self}: no int32 or float32 holds accumulators of {accumulator}; "

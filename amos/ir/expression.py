@@ -141,7 +141,6 @@ def inline_call(
     """Evaluate the body of a function in place of a call.
 
     Args:
-        function, kind, values, by: the call, and how its body is computed.
         bind: gives a name to a value that is used several times.
     """
     return function.compute(values if function.once else [bind(each) for each in values], kind, by)
@@ -217,14 +216,7 @@ class Node:
         )
 
     def kind(self, kinds: Mapping[str, str]) -> str:
-        """Return ``"int32"`` or ``"float32"``.
-
-        Args:
-            kinds: of each variable.
-
-        Raises:
-            OperatorError: a float is shifted.
-        """
+        """Return ``"int32"`` or ``"float32"`` by the kinds of variables; floats have no shifts."""
         if self.is_variable:
             return kinds[self.name]
         if self.name == "number":
@@ -250,12 +242,7 @@ class Node:
         return "float32" if "float32" in argument_kinds else "int32"
 
     def compute(self, variables: Mapping[str, Typed], by: Arithmetic) -> Typed:
-        """Evaluate the node, and return the value with its kind.
-
-        Args:
-            variables: value of each variable.
-            by: how it is computed.
-        """
+        """Evaluate the node, and return the value with its kind."""
         if self.is_variable:
             return variables[self.name]
         kinds = {name: typed.kind for name, typed in variables.items()}
@@ -292,11 +279,7 @@ class Node:
         return by.call(_PROPAGATING[self.name], joint, values)
 
     def is_never_nan(self, kinds: Mapping[str, str]) -> bool:
-        """Return whether the node is a literal or an integer.
-
-        Args:
-            kinds: of each variable.
-        """
+        """Return whether the node is a literal or an integer by the kinds of variables."""
         return self.name == "number" or self.kind(kinds) == "int32"
 
 

@@ -51,11 +51,7 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
 
 
 def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Value]:
-    """Convert a caller's mapping to a dictionary; empty for ``None``.
-
-    Raises:
-        OperatorError: it is no dictionary.
-    """
+    """Convert a caller's mapping to a dictionary, or raise OperatorError; empty for ``None``."""
     if value is not None and not isinstance(value, Mapping):
         raise OperatorError(f"{what}: expected a dictionary, got {quote(value)}")
     return dict(value or {})

@@ -247,12 +247,7 @@ class Compute:
         return neutral(self.combiner, kind)
 
     def fills_lanes(self, kind: str, *, arbitrary_source: bool = False) -> bool:
-        """Return whether such lanes keep the result; see :func:`~amos.ir.combining.fills_lanes`.
-
-        Args:
-            kind: dtype of the destination.
-            arbitrary_source: whether another source may hold any value in these lanes.
-        """
+        """Return whether such lanes keep the result; see :func:`~amos.ir.combining.fills_lanes`."""
         return fills_lanes(
             self.combiner, self.join, len(self.sources), kind, arbitrary_source=arbitrary_source
         )

@@ -264,11 +264,7 @@ class Operator(Shown, Computation):
 
     @property
     def result_dtype(self) -> str | None:
-        """Dtype of the stored result; ``None`` while the output's is open.
-
-        Raises:
-            OperatorError: the epilogue takes no such accumulator.
-        """
+        """Dtype of the stored result; ``None`` while the output's is open."""
         accumulator = self.output.tensor.dtype
         if self.epilogue is None or accumulator is None:
             return accumulator
@@ -335,10 +331,6 @@ class Operator(Shown, Computation):
 
     def rename(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
         """Rename tensors and iterations; the operator's own name stays.
-
-        Args:
-            tensor: the new name of each tensor, of those of prologues and the epilogue too.
-            iteration: the new name of each iteration.
 
         Raises:
             OperatorError: two iterations, or two tensors, get one name.

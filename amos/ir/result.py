@@ -57,20 +57,12 @@ class Result:
         return (self.epilogue,) if self.last is None else (self.epilogue, self.last)
 
     def combination_dtype(self, accumulator: str) -> str:
-        """Return the dtype in which the elements of a reduction are combined.
-
-        Raises:
-            OperatorError: the expression takes no such accumulator.
-        """
+        """Return the dtype in which the elements of a reduction are combined."""
         is_integer = dtype(self.epilogue.result(accumulator)).is_integer
         return "int32" if is_integer else "float32"
 
     def tensor(self, accumulator: str | None) -> Tensor:
-        """Return the result's tensor for an accumulator of that dtype.
-
-        Raises:
-            OperatorError: the expression takes no such accumulator.
-        """
+        """Return the result's tensor for an accumulator of that dtype."""
         if accumulator is None:
             return self.store.tensor
         kind = (
@@ -148,11 +140,6 @@ def check_result(
     result: Result, iterations: Mapping[str, int], read: Sequence[str], written: Sequence[str]
 ) -> None:
     """Refuse a result that stores two elements in one place, or has another's name.
-
-    Args:
-        iterations: extents of the output's.
-        read: names of tensors that the operator reads.
-        written: names of its results before this one.
 
     Raises:
         OperatorError: it is no such result.

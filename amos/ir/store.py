@@ -128,12 +128,6 @@ def check_store(
 ) -> None:
     """Refuse a store that puts two results in one element, or leaves its tensor.
 
-    Args:
-        store: where results go.
-        iterations: extents of those that they have.
-        read: names of tensors that the operator reads.
-        written: names of its other results.
-
     Raises:
         OperatorError: it is no such store.
     """

@@ -55,12 +55,7 @@ class TaskMapping(Shown, ABC):
 
     @abstractmethod
     def at(self, worker: Index, turn: Index = 0) -> tuple[Index, ...]:
-        """Return the task that a worker does in a turn; beyond ``shape`` there is none.
-
-        Args:
-            worker: number of the worker, an array of them, or an expression.
-            turn: number of the turn, likewise.
-        """
+        """Return the task that a worker does in a turn; beyond ``shape`` there is none."""
 
     @property
     def is_even(self) -> bool:

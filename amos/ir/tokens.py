@@ -38,11 +38,7 @@ class Token:
 
 
 def to_one_line(text: str) -> str:
-    """Replace each white-space character by one space, so that carets stay in place.
-
-    Raises:
-        ParseError: the value is no text, or too long a one.
-    """
+    """Replace each white-space character of a text by one space, so that carets stay in place."""
     if not isinstance(text, str):
         raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {quote(text)}", "", 0)
     if len(text) > TEXT:

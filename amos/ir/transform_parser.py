@@ -89,10 +89,6 @@ def transform_of(
 ) -> Transform:
     """Convert a sum of products with literals to a transform.
 
-    Args:
-        literals: by name.
-        dtypes: of tensors; a result is float32, or int32 of integers, if left out.
-
     Raises:
         OperatorError: it is no sum of products of literals with one tensor.
     """
@@ -146,11 +142,6 @@ def with_epilogue(
     transform: Transform, tensor: Tensor, expression: Node, written: Collection[str]
 ) -> Transform:
     """Store an expression of a transform's sums instead of the sums.
-
-    Args:
-        tensor: that is stored, with its dtype.
-        expression: of what the transform writes, and of inputs at the same indices.
-        written: names of what statements write, and of literals.
 
     Raises:
         OperatorError: the expression has something else.

@@ -50,12 +50,7 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
 
 
 def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
-    """Add the rates that descriptions of intrinsics give to a machine.
-
-    Args:
-        intrinsics: those whose descriptions are read for a rate for this machine or for
-            any machine.
-    """
+    """Add rates of descriptions of intrinsics, for a machine or for any, to a machine."""
     added = {}
     for unit in intrinsics:
         fitting = [t for t in unit.timing if t.machine in (machine.name, "")]
@@ -107,11 +102,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
 
 
 def problems_of(file: str) -> tuple[str, ...]:
-    """Return a message for each problem of a machine file, so that all can be mended at once.
-
-    Raises:
-        MachineError: it cannot be read, or is no TOML.
-    """
+    """Return a message for each problem of a machine file, so that all can be mended at once."""
     reader = TableReader(file, _text_of(file), MachineError)
     table = reader.toml()
     problems = reader.check(lambda: _read_table(reader, table))

@@ -131,11 +131,7 @@ def multiprocessor(architecture: int) -> Multiprocessor:
 
 
 def capability(architecture: str) -> int:
-    """Parse ``"sm_80"`` as 80.
-
-    Raises:
-        BuildError: that is no architecture.
-    """
+    """Parse ``"sm_80"`` as 80; raise BuildError if that is no architecture."""
     digits = architecture.removeprefix("sm_").rstrip("a")
     if not architecture.startswith("sm_") or not digits.isdigit():
         raise BuildError(f"architecture {architecture!r}: expected a name such as 'sm_80'")

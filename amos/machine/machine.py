@@ -55,11 +55,7 @@ class Costs:
 
 
 def check_picojoules(name: str, value: float | None) -> None:
-    """Refuse what is no energy.
-
-    Raises:
-        MachineError: it is negative or infinite.
-    """
+    """Refuse what is no energy; raise MachineError if it is negative or infinite."""
     if value is not None and not 0 <= value < math.inf:
         raise MachineError(f"{name}: expected 0 or more picojoules, got {value}")
 
@@ -115,13 +111,7 @@ class Level:
         return f", {self.read_pj_per_byte:g} and {self.write_pj_per_byte:g} pJ a byte"
 
     def rate(self, groups: np.ndarray, group_cores: np.ndarray, *, write: bool) -> np.ndarray:
-        """Return bytes per second for one of several groups of cores that draw at once.
-
-        Args:
-            groups: how many groups there are.
-            group_cores: cores of one group.
-            write: outward instead of inward.
-        """
+        """Return bytes per second for one of several groups of cores that draw at once."""
         bandwidth = self.write_bandwidth if write else self.read_bandwidth
         core_bandwidth = self.core_write if write else self.core_read
         shared: np.ndarray = bandwidth * np.minimum(1.0, self.units / groups)
@@ -276,11 +266,7 @@ class Machine(Shown):
         return replace(multiprocessor(self.architecture), shared=self.levels[0].capacity)
 
     def peak(self, intrinsic: str) -> Peak:
-        """Return the rate of an intrinsic.
-
-        Raises:
-            MachineError: the machine has no figure for it.
-        """
+        """Return the rate of an intrinsic; MachineError if the machine has no figure for it."""
         try:
             return self.peaks[intrinsic]
         except KeyError:

@@ -74,14 +74,7 @@ class _Helper:
         return self.process is not None and self.process.poll() is None
 
     def start(self, prepare: Callable[[], Any] | None = None) -> subprocess.Popen[bytes]:
-        """Start the process, and do not wait until it listens.
-
-        Args:
-            prepare: function of a module that it calls before.
-
-        Raises:
-            Exception: it does not start.
-        """
+        """Start the process, which calls ``prepare``; do not wait until it listens."""
         self.close()
         # Several processes with as many threads as cores each would get in each other's way.
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -96,11 +89,7 @@ class _Helper:
         return self.process
 
     def ready(self) -> subprocess.Popen[bytes]:
-        """Return the process once it listens.
-
-        Raises:
-            Exception: it does not start.
-        """
+        """Return the process once it listens; raise Exception if it does not start."""
         process = self.process if self.process is not None and self.runs else self.start()
         if not self.listens:
             try:
@@ -243,12 +232,7 @@ def map_in_processes(
 
 
 def start_helpers(calls: int, function: Callable[[], Any]) -> None:
-    """Start processes ahead of calls, if these are enough, and let each import what they need.
-
-    Args:
-        calls: that will be made.
-        function: of a module, that each process calls at once.
-    """
+    """Start processes ahead of enough calls, and let each call a function at once."""
     if calls >= LEAST_CALLS:
         for helper in _get_helpers(min(_count_cores(), calls) - 1, start=True):
             if not helper.runs:

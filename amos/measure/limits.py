@@ -17,11 +17,7 @@ except ImportError:  # not on this system
 
 
 def lower(kind: str, limit: int) -> None:
-    """Lower a limit of this process; never raise one.
-
-    Args:
-        kind: its name in the module ``resource``.
-    """
+    """Lower a limit of this process by its name in the module ``resource``; never raise one."""
     if resource is None:
         return
     which = getattr(resource, kind)

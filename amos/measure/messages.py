@@ -160,11 +160,7 @@ def encode(message: Any) -> bytes:
 
 
 def send(handle: int, data: bytes) -> None:
-    """Write everything, however little the pipe takes at a time.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Write everything, however little the pipe takes; BrokenPipeError without a reader."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]

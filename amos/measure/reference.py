@@ -51,11 +51,7 @@ class Demand:
         return Demand(largest, op.points / _RATE)
 
     def check(self, op: Operator, memory: int) -> None:
-        """Raise if there is less memory than that; 0 is no limit.
-
-        Raises:
-            MeasureError: there is.
-        """
+        """Raise MeasureError if there is less memory than that; 0 is no limit."""
         if 0 < memory < self.bytes:
             raise MeasureError(
                 f"{op.name}: inputs, result and NumPy's reference take at least "
@@ -138,9 +134,6 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
 
     Those are of a sum as long as the reduction, and of the result. Integers that an epilogue makes
     of float sums may round to a neighbour, each of those that are added up.
-
-    Args:
-        number: which one.
     """
     if np.issubdtype(expected.dtype, np.integer):
         accumulator = operator.output.tensor.dtype or "int32"

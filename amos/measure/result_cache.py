@@ -60,12 +60,7 @@ class ResultCache:
     stores: int = 0
 
     def load(self, key: str, rates: Mapping[str, float] = MappingProxyType({})) -> Any:
-        """Return the result of a key; :data:`MISSING` without a sound entry.
-
-        Args:
-            key: of the result.
-            rates: of this machine, by name.
-        """
+        """Return the result of a key; :data:`MISSING` without a sound entry."""
         path = self.folder / key
         try:
             with path.open("rb") as file:
@@ -87,13 +82,7 @@ class ResultCache:
     def store(
         self, key: str, value: Any, rates: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Write a result in one step; where nothing can be written, nothing happens.
-
-        Args:
-            key: of the result.
-            value: the result, which can be pickled.
-            rates: of this machine, by name.
-        """
+        """Write a result in one step; where nothing can be written, nothing happens."""
         data = pickle.dumps((dict(rates), value), pickle.HIGHEST_PROTOCOL)
         if len(data) > self.most_bytes:
             return

@@ -52,11 +52,7 @@ class RpcExecutor(LocalExecutor):
         )
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        """Measure tasks one at a time.
-
-        Raises:
-            MeasureError: the tracker does not answer, or has no such board.
-        """
+        """Measure tasks one at a time; without a tracker or board raise MeasureError."""
         for number, measurement in super().measure(tasks):
             if measurement.failure == "unreachable":
                 raise MeasureError(measurement.message)

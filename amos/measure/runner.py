@@ -80,11 +80,7 @@ class Runner(Closing):
         return self.timeout + (_RUNS * predicted if math.isfinite(predicted) else 0.0)
 
     def probe(self, job: Probe) -> Figures:
-        """Measure this CPU.
-
-        Raises:
-            MeasureError: the probe failed.
-        """
+        """Measure this CPU; raise MeasureError if the probe failed."""
         figures = self.request(job, _PROBE + _PROBE_EACH * len(job.intrinsics)).answer
         if isinstance(figures, Failure):
             raise MeasureError(f"the machine could not be probed: {figures.message}")

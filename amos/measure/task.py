@@ -33,11 +33,6 @@ def repeat_count(count: int, seconds: float, limit: float = math.inf) -> int:
     """Return the number of timings of a kernel: as requested, or as many as time allows.
 
     A slow kernel is timed three times, unless that takes too large a share of the limit.
-
-    Args:
-        count: timings of a quick kernel.
-        seconds: of a run.
-        limit: seconds that the task may take.
     """
     usual, most = int(TIMING / seconds), _SHARE * limit / seconds
     return max(1, int(min(count, max(usual, _FIRST), most)))
@@ -55,11 +50,7 @@ class Place(ABC):
 
     @abstractmethod
     def build(self, candidate: Any) -> Any:
-        """Build the kernel of a candidate, with ``prepare``, ``run``, ``result`` and ``times``.
-
-        Raises:
-            BuildError: there is no such kernel.
-        """
+        """Build the kernel of a candidate, with ``prepare``, ``run``, ``result`` and ``times``."""
 
     def release(self, kernel: Any) -> None:  # noqa: B027 - most kernels hold nothing
         """Give back what a kernel holds outside of its process."""

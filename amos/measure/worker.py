@@ -40,16 +40,7 @@ _GROWTH = 0.25
 
 
 def serve(inward: int, outward: int, references: References, memory: int, guard: int) -> None:
-    """Answer requests until the guard closes the pipe.
-
-    Args:
-        inward: descriptor to read requests from.
-        outward: descriptor to write replies to.
-        references: results that the guard has computed so far.
-        memory: bytes that this process may allocate, with the references that it
-            inherits; 0 for no limit.
-        guard: process number of the guard.
-    """
+    """Answer requests until the guard closes the pipe."""
     _settle(memory and max(1, memory - references.bytes), guard)
     before = address_space()
 

@@ -63,11 +63,7 @@ class OpenClDevice:
 
 @cache
 def find_device(words: str = "") -> OpenClDevice:
-    """Find the first device whose name has a word, in a child process.
-
-    Raises:
-        MeasureError: pyopencl, such a device or an answer is missing.
-    """
+    """Find, in a child process, the first device whose name has a word, or raise MeasureError."""
     if importlib.util.find_spec("pyopencl") is None:
         raise MeasureError("pyopencl is not installed (extra 'opencl')")
     try:

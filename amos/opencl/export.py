@@ -107,12 +107,7 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> _Kernel:
-    """Write the kernel of a request.
-
-    Raises:
-        ExportError: the candidate is not for an OpenCL device.
-        BuildError: the device lacks something.
-    """
+    """Write the kernel of a request."""
     machine, candidate = request.described, request.candidate
     if isinstance(candidate, ParallelCandidate):
         parallel = ParallelKernel(candidate, request.name, machine)

@@ -51,11 +51,7 @@ _INT = 2**31 - 1
 
 
 def unit_of(machine: Machine) -> OpenClUnit:
-    """Return the compute units of an OpenCL machine.
-
-    Raises:
-        BuildError: it is none.
-    """
+    """Return the compute units of an OpenCL machine; raise BuildError if it is none."""
     if machine.opencl is None:
         raise BuildError(f"machine {machine.name!r} has no [opencl], expected an OpenCL device")
     return machine.opencl

@@ -63,11 +63,7 @@ _EMPTY = "__kernel void probe(__global float *out) { out[0] = 0; }"
 
 
 def probe_device(words: str = "") -> Machine:
-    """Measure the first device whose name has a word.
-
-    Raises:
-        MeasureError: pyopencl, such a device or an answer is missing.
-    """
+    """Measure the first device whose name has a word, or raise MeasureError."""
     device = find_device(words)
     figures, rates = _ask(device, words, "levels"), {}
     for width in _WIDTHS:

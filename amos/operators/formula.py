@@ -160,11 +160,7 @@ class _Axis:
 
 
 def _slide(text: str, extents: Mapping[str, int], axes: Sequence[_Axis]) -> tuple[str, list[int]]:
-    """Read ``image`` through windows, written ``p+r``.
-
-    Returns:
-        the statement, and the image's shape.
-    """
+    """Read ``image`` through windows, ``p+r``; return the statement and the image's shape."""
     windows = {f"{axis.output}+{axis.kernel}": axis for axis in axes}
     read = re.search(r"image\[(.*?)\]", text)
     assert read is not None, text

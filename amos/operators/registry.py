@@ -62,11 +62,7 @@ class Builder:
         }
 
     def __call__(self, *args: object, **kwargs: object) -> Operator:
-        """Build the operator.
-
-        Raises:
-            OperatorError: an unknown parameter, or one that is out of range.
-        """
+        """Build the operator; OperatorError for a parameter unknown or out of range."""
         if args:
             raise OperatorError(f"operator {self.name!r}: write its parameters by name, as n=1")
         return self.make(**{key: self._check(key, value) for key, value in kwargs.items()})
@@ -105,11 +101,7 @@ def add(entry: Builder) -> Builder:
 
 
 def register(code: str, description: str) -> Callable[[Callable[..., Operator]], Builder]:
-    """Decorate a function to put it into the library under its own name.
-
-    Raises:
-        OperatorError: the name or the code is taken.
-    """
+    """Decorate a function to put it into the library under its own name, which must be free."""
 
     def put(make: Callable[..., Operator]) -> Builder:
         parameters = inspect.signature(make).parameters.values()

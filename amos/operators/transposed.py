@@ -84,14 +84,7 @@ def transposed_text(
     *,
     padded: bool = True,
 ) -> str:
-    """Write a transposed convolution along some axes.
-
-    Args:
-        axes: one or two.
-        order: of the dimensions of images, such as ``"NHWC"``, or ``"NWC"`` of one axis.
-        source: name of the image.
-        padded: whether zeros are read around it.
-    """
+    """Write a transposed convolution along some axes."""
 
     def access(tensor: str, channel: str, places: Iterable[str]) -> str:
         along = dict(zip("HW"[-len(axes) :], places, strict=True))

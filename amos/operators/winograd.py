@@ -184,10 +184,8 @@ class Winograd:
     def windows(self, weight: np.ndarray) -> np.ndarray:
         """Transform the windows to the form that the product reads.
 
-        Args:
-            weight: ``(k, c, 3, 3)`` or ``(k, c, depth, 3, 3)``.
-
         >>> form = Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1), dtype="uint8")
+
         >>> form.windows(np.ones((32, 16, 3, 3), np.int8))[:2, :, 0, 0]
         array([[ 1,  3,  1,  7,  3,  1],
                [ 3,  9,  3, 21,  9,  3]], dtype=int16)

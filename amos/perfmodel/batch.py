@@ -50,14 +50,7 @@ MODELS = ("amos", "amos+")
 def evaluate(
     structure: Structure, machine: Machine, batch: LoopBatch, model: str = "amos+"
 ) -> BatchPrediction:
-    """Predict every schedule of a batch.
-
-    Args:
-        model: one of :data:`MODELS`.
-
-    Raises:
-        MachineError: no rate for the intrinsic, or no such model.
-    """
+    """Predict every schedule of a batch by one of :data:`MODELS`, or raise MachineError."""
     if model not in MODELS:
         raise MachineError(f"model {model!r}: expected one of {', '.join(MODELS)}")
     predict, refined = target_of(machine, structure).predict, model == "amos+"
@@ -72,11 +65,7 @@ def evaluate(
 def predict_cores(
     structure: Structure, machine: Machine, batch: LoopBatch, *, refined: bool
 ) -> BatchPrediction:
-    """Predict every schedule of a batch on cores under memory levels.
-
-    Args:
-        refined: with the terms that the paper's equation lacks.
-    """
+    """Predict every schedule of a batch on cores under memory levels."""
     cpu = refined and machine.cached
     steps = LoopNestBatch(CpuBlocks.of(structure, machine, batch), cut_tiles=cpu)
     cores = np.minimum(machine.cores, steps.parallel)
@@ -183,11 +172,7 @@ def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int
 def _predict_calls(
     machine: Machine, nest: CoreNest, cores: np.ndarray, factor: np.ndarray | float
 ) -> list[np.ndarray]:
-    """Predict the seconds in which the busiest core starts calls, and in which calls stall.
-
-    Args:
-        factor: slowdown of the calls, or the share of them that runs.
-    """
+    """Predict the seconds in which the busiest core starts calls, and in which calls stall."""
     structure = nest.steps.structure
     peak, steps = machine.peak(structure.mapping.intrinsic.name), nest.steps
     chains = steps.fragments(structure.destination)
@@ -340,10 +325,6 @@ def _register_traffic(operand: Operand, nest: CoreNest, *, is_floor: bool = Fals
     """Return the bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes as long as loading a whole register.
-
-    Args:
-        operand: the loaded or stored operand.
-        is_floor: whether to take the order of the reductions that moves least.
     """
     # A loop reloads nothing if neither it nor an inner loop moves to another fragment.
     moves = nest.moves(operand)

@@ -110,13 +110,7 @@ class BranchAndBound(ABC, Generic[_Branch]):
     def keep(
         self, values: np.ndarray, order: np.ndarray, candidate: Callable[[int], Candidate | None]
     ) -> None:
-        """Keep the best of some schedules.
-
-        Args:
-            values: of each.
-            order: their numbers, the best first.
-            candidate: of a number; ``None`` where a constraint excludes it.
-        """
+        """Keep the best of some values, in ``order``; constraints exclude a ``None`` candidate."""
         self._scored += len(values)
         for row in order:
             value, is_full = float(values[row]), len(self._best) >= _RETURNED

@@ -75,11 +75,7 @@ def missing_energies(machine: Machine, pads: Sequence[Scratchpad]) -> list[str]:
 
 
 def check_energies(machine: Machine, pads: Sequence[Scratchpad]) -> None:
-    """Refuse a machine whose energies are unknown.
-
-    Raises:
-        MachineError: no streams drive it, or its file lacks energies.
-    """
+    """Raise MachineError where energies are unknown: without streams, or without a value."""
     if not target_of(machine).counts_accesses:
         raise MachineError(
             f"machine {machine.name!r}: energy: expected a unit that streams drive, got none"

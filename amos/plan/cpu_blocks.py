@@ -27,11 +27,7 @@ _WIDTH = 64
 
 
 def partial_sums(intrinsic: Intrinsic, kind: str = "native") -> int:
-    """Count the partial sums of an implementation, which are added up in the end.
-
-    Args:
-        kind: ``"native"``, ``"generic"`` or ``"c"``.
-    """
+    """Count the sums that an implementation of a kind keeps, which are added up in the end."""
     source = implementations(intrinsic.name).get("llvm")
     return source.partial if source is not None and kind == "native" else 1
 

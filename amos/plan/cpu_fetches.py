@@ -41,11 +41,7 @@ class FetchBlocks:
                 free = free & ~self._fetch(number, source, free)
 
     def _fetch(self, number: int, source: SourceForm, free: np.ndarray) -> np.ndarray:
-        """Fetch a source where a core's own cache cannot keep it from one call to the next.
-
-        Returns:
-            whether it is as large as that: schedules.
-        """
+        """Fetch a source where a core's own cache cannot keep it from one call to the next."""
         blocks = self.blocks
         extents = blocks.loops.whole(source.dims)
         bits = np.prod(extents, axis=0, dtype=np.int64) * source.size_bits

@@ -48,11 +48,7 @@ class SourceForm:
 
     @memoize
     def vector_copy(self, extents: tuple[tuple[str, int], ...]) -> VectorCopy | None:
-        """Return how fragments are copied in vectors; ``None`` where they cannot be.
-
-        Args:
-            extents: new extent of each tile loop that becomes longer, by its name.
-        """
+        """Return how fragments are copied in vectors; ``extents`` are of longer tile loops."""
         return vector_copy(pad_operand(self.staged, dict(extents)))
 
 
@@ -88,11 +84,7 @@ class CpuForms:
 
 @memoize
 def cpu_forms(structure: Structure, tiled: bool) -> CpuForms:
-    """Choose the forms of a mapping's operands.
-
-    Args:
-        tiled: whether the kernel keeps accumulators in numbered tile registers.
-    """
+    """Choose the forms of a mapping's operands; ``tiled`` kernels use numbered tile registers."""
     nest = structure.nest
     number = {loop.name: n for n, loop in enumerate(structure.spatial)}
     sources = []

@@ -70,11 +70,7 @@ class DevicePlan(Plan):
         return turns * spatial(*ones, raster, 1)
 
     def check_grid(self, grid: TaskMapping | None) -> None:
-        """Refuse a grid of other tiles, or of groups that do not compute one each.
-
-        Raises:
-            TaskMappingError: it is such a grid.
-        """
+        """Raise TaskMappingError for other tiles, or groups that do not compute one each."""
         tiles = self.grid_tasks
         if grid and (grid.shape, grid.workers, grid.turns) != (tiles.shape, tiles.workers, 1):
             raise TaskMappingError(

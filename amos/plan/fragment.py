@@ -67,7 +67,6 @@ class Fragment:
         """Count the elements that may be moved as one: contiguous, all inside or all outside.
 
         Args:
-            group: the side.
             most: where the search for the largest power of two begins.
             aligned: whether they must begin at a multiple of their size.
         """

@@ -16,7 +16,6 @@ def pad_operand(op: StagedOperand, extents: Mapping[str, int]) -> StagedOperand:
     Slots of sources beyond a loop's extent hold zero; those of the destination are dropped.
 
     Args:
-        op: the operand for the original loops.
         extents: new extent of each loop that becomes longer.
     """
     loops = {loop.name: loop.extent for loop in op.nest.loops}
@@ -41,10 +40,6 @@ def order_for_reading(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand
     then the positions of a register tile along a spatial loop. Each step of the reduction
     reads a contiguous range right after that of the step before: a stream that the
     prefetchers of every CPU follow.
-
-    Args:
-        op: the operand, made as long as the schedule's tiles ask for.
-        schedule: the schedule that reads it.
     """
     nest = op.nest
     outer = {loop.name: n for n, loop in enumerate(schedule.spatial_order(nest))}

@@ -280,11 +280,7 @@ class Candidate(Shown):
 
     @property
     def memory(self) -> int:
-        """Bytes that its kernel needs on this computer beside inputs and results.
-
-        Raises:
-            BuildError: its target does not say.
-        """
+        """Bytes that its kernel needs on this computer beside inputs and results, if known."""
         return self.memory_on(None)
 
     def memory_on(self, machine: Machine | None) -> int:

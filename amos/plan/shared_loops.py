@@ -59,11 +59,7 @@ class SharedLoops:
     def of(
         cls, structure: Structure, batch: LoopBatch, split: np.ndarray | None = None
     ) -> SharedLoops:
-        """Compute the loops of a mapping under each schedule of a batch.
-
-        Args:
-            split: parts of the outermost reduction; ``None`` if it stays whole.
-        """
+        """Compute the loops of a mapping under each schedule of a batch."""
         spatial, rows, span = len(structure.spatial), len(batch), batch.span.T
         extents = np.repeat(structure.extents[:, None], rows, axis=1)
         grown = np.zeros_like(extents)
@@ -97,7 +93,6 @@ class SharedLoops:
         """Return the extents of a box around all that each range reads: schedules.
 
         Args:
-            dims: of a staged operand.
             share: consecutive fused steps of one range, which divide them all.
         """
         steps, extents = self.range_steps(share), self.whole(dims)
@@ -115,11 +110,7 @@ class SharedLoops:
         ]
 
     def range_steps(self, share: np.ndarray) -> np.ndarray:
-        """Return each loop's steps in the smallest box around each range: loops × schedules.
-
-        Args:
-            share: consecutive fused steps of one range, which divide them all.
-        """
+        """Return each loop's steps in the smallest box around each range: loops × schedules."""
         touched = _touched_steps(np.vstack([self.parts[None], self.fused]), share)
         steps = self.extents.copy()
         if len(self.order):
@@ -130,11 +121,7 @@ class SharedLoops:
         return steps
 
     def runs_whole(self, share: np.ndarray) -> np.ndarray:
-        """Return whether each range runs all steps of a loop: bool, loops × schedules.
-
-        Args:
-            share: consecutive fused steps of one range, which divide them all.
-        """
+        """Return whether each range runs all steps of a loop: bool, loops × schedules."""
         fused = np.vstack([self.parts[None], self.fused])
         turns = np.cumprod(fused[::-1], axis=0)[::-1]
         whole = (fused == 1) | (turns <= share)

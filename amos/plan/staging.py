@@ -316,14 +316,7 @@ def staged_destination(nest: Nest) -> StagedOperand:
 
 
 def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
-    """Move a tensor into its staged form with NumPy.
-
-    Args:
-        array: the tensor, of shape ``staged.load.tensor.shape``.
-
-    Returns:
-        A contiguous array of shape ``staged.shape``, in the container of ``staged.kind``.
-    """
+    """Move a tensor into its staged form with NumPy: contiguous, in the container of its kind."""
     array = array.astype(dtype(staged.kind).numpy, copy=False)
     if staged.in_place:
         return np.ascontiguousarray(array).reshape(staged.shape)
@@ -382,14 +375,7 @@ def _dims(
 
 
 def whole_dim(index: Affine, number: int, size: int, extents: MappingType[str, int]) -> StagedDim:
-    """Return a dimension of a tensor, widened to the range that is read as padding.
-
-    Args:
-        index: where the operator reads along it.
-        number: of the dimension.
-        size: of the tensor along it.
-        extents: of every loop in the index.
-    """
+    """Return a dimension of a tensor, widened to the range that is read as padding."""
     low, high = index.bounds(extents)
     offset = min(low, 0)
     extent = max(high + 1, size if offset == 0 and high < size else 0) - offset

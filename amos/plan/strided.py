@@ -155,10 +155,6 @@ def _merge_regular(
     Channels after a window's columns are an example: ``image[…, q * 2 + s, c]`` with ``s`` and
     ``c`` fused is ``q * 6 + (s * 3 + c)`` for three channels.
 
-    Args:
-        indices: an index of each dimension.
-        shape: their sizes.
-
     Returns:
         the index as tiles and lanes, and how many dimensions it merges; ``None`` if there is none.
     """

@@ -135,11 +135,7 @@ class Target(ABC):
 
     @abstractmethod
     def emit(self, plan: Plan) -> str:
-        """Print the code of a plan; the same plan gives the same text everywhere.
-
-        Raises:
-            BuildError: the target has no such kernel.
-        """
+        """Print the code of a plan, the same text everywhere, or raise BuildError."""
 
     @abstractmethod
     def predict(
@@ -186,13 +182,7 @@ class Target(ABC):
         objective: str,
         limit_seconds: float,
     ) -> Optimum | None:
-        """Find the model's best candidate of some mappings; ``None`` if none can be proven.
-
-        Args:
-            spaces: schedules of each mapping.
-            objective: of the minimization, one of those of a search.
-            limit_seconds: after which the best one so far is returned.
-        """
+        """Find the model's best candidate of some mappings; ``None`` if none can be proven."""
         return None
 
     def executes(self, intrinsic: Intrinsic, machine: Machine) -> bool:
@@ -211,18 +201,10 @@ class Target(ABC):
     def check_operator(  # noqa: B027 - by default nothing is refused
         self, operator: Operator, intrinsic: Intrinsic, machine: Machine
     ) -> None:
-        """Refuse an operator for which the target has no kernel.
-
-        Raises:
-            BuildError: one line says why.
-        """
+        """Raise BuildError, in one line, for an operator for which the target has no kernel."""
 
     def load_simulated(self, candidate: Candidate, machine: Machine) -> SimulatedKernel | None:
-        """Load a candidate into a simulator of the machine; ``None`` if the target has none.
-
-        Raises:
-            BuildError: the candidate cannot be written.
-        """
+        """Load a candidate into a simulator of the machine; ``None`` if the target has none."""
         return None
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
@@ -249,12 +231,7 @@ def targets() -> Iterator[Target]:
 
 
 def target_of(machine: Machine | None, structure: Structure | None = None) -> Target:
-    """Return the target of a machine, and of a mapping on it.
-
-    Args:
-        machine: ``None`` for an unknown CPU.
-        structure: a mapping, which a target may leave to the rules and the model of CPUs.
-    """
+    """Return the target of a machine, and of a mapping on it."""
     default, *special = targets()
     if machine is not None:
         for target in special:

@@ -143,11 +143,7 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
 
 
 def chain_from(values: Mapping[str, Any]) -> Chain:
-    """Rebuild the chain that :func:`operator_values` described.
-
-    Raises:
-        RecordError: the values describe no chain.
-    """
+    """Rebuild the chain that :func:`operator_values` described; others are a RecordError."""
     try:
         if stored := values.get("operators"):
             return Chain.of([operator_from(each) for each in stored], values["name"])
@@ -161,11 +157,7 @@ def chain_from(values: Mapping[str, Any]) -> Chain:
 
 
 def operator_from(values: Mapping[str, Any]) -> Operator:
-    """Rebuild the operator that :func:`operator_values` described.
-
-    Raises:
-        RecordError: the values describe no operator.
-    """
+    """Rebuild the operator that :func:`operator_values` described; others are a RecordError."""
     try:
         order = [str(name) for name, _ in values["iterations"]]
         operator = Operator.parse(
@@ -209,11 +201,7 @@ _EARLIER_COSTS = ("read", "late", "scattered", "unrolled", "copied")
 
 
 def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
-    """Describe a machine as JSON values.
-
-    Args:
-        whole: also empty fields that earlier versions lacked.
-    """
+    """Describe a machine as JSON values; ``whole`` also has empty fields of no earlier version."""
     values = asdict(replace(machine, peaks={}))
     # Descriptions of machines before these fields existed.
     for described, names in ((values, _LATER), *((x, _LATER_LEVEL) for x in values["levels"])):
@@ -230,11 +218,7 @@ def identity_of(machine: Machine) -> Identity:
 
 
 def machine_from(values: Mapping[str, Any]) -> Machine:
-    """Rebuild the description that :func:`machine_values` wrote.
-
-    Raises:
-        RecordError: it is of another version, or no description.
-    """
+    """Rebuild a machine of :func:`machine_values`; those of other versions are a RecordError."""
     reader = TableReader("the record describes no machine of this version", "", RecordError)
 
     def peak(value: Any, key: str) -> Peak:

@@ -47,11 +47,7 @@ def candidate_key(candidate: Candidate) -> str:
 
 
 def fingerprint_of(names: str) -> str:
-    """Return the fingerprints of the intrinsics that a record names; see :data:`JOINED`.
-
-    Raises:
-        UnknownNameError: there is no such intrinsic.
-    """
+    """Return the fingerprints of the intrinsics that a record names; see :data:`JOINED`."""
     named = (name for name in names.split(JOINED) if name != LOOPS)
     return JOINED.join(fingerprint(get_intrinsic(name)) for name in named)
 
@@ -191,13 +187,7 @@ class Record(Run):
     def of_run(
         run: Run, measurement: Measurement | None, *, predicted: float, **own: Any
     ) -> Record:
-        """Create the record of a candidate of a run.
-
-        Args:
-            measurement: of the candidate; ``None`` on the model alone.
-            predicted: seconds by the model.
-            own: the other fields of a record, by name.
-        """
+        """Create the record of a candidate of a run."""
         measured = measurement or Measurement()
         shared = {each.name: getattr(run, each.name) for each in fields(Run)}
         values = {name: getattr(measured, name) for name in _MEASURED}
@@ -330,12 +320,7 @@ class Record(Run):
         return get_intrinsic(own)
 
     def rebuild(self) -> Candidate:
-        """Rebuild the candidate, with every check that a new one passes.
-
-        Raises:
-            RecordError: the record does not describe a candidate.
-            UnknownNameError: there is no such intrinsic.
-        """
+        """Rebuild the candidate, with every check that a new one passes, or raise RecordError."""
         if self.is_chain:
             raise RecordError("the record is of a chain: amos.chains.rebuild_chain rebuilds it")
         unit, operator = self.unit(), operator_from(self.canonical)

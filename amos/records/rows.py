@@ -48,16 +48,7 @@ def row_of(record: Record) -> dict[str, Any]:
 
 
 def record_of(row: Any, number: int = 0) -> Record:
-    """Return the record of a row.
-
-    Args:
-        row: result of :func:`row_of`, read back.
-        number: of the record in its file.
-
-    Raises:
-        RecordError: a column is missing, unknown or of another kind, inside or
-            outside, or the values are not those that were written.
-    """
+    """Return the record of a row of :func:`row_of`; anything else or altered is a RecordError."""
     if not isinstance(row, dict):
         raise RecordError(f"expected an object, got {type(row).__name__}")
     values = {name: value for name, value in row.items() if name not in ("run", "digest", "id")}
@@ -120,11 +111,7 @@ class _Reader(TableReader):
 
 
 def decode(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode the JSON columns of a row of the file.
-
-    Raises:
-        RecordError: a column is not JSON.
-    """
+    """Decode the JSON columns of a row of the file; raise RecordError if a column is not JSON."""
     row = dict(values)
     for name in ENCODED:
         try:
@@ -140,9 +127,6 @@ def read_definitions(
     """Read undamaged definitions by intrinsic and version.
 
     Records are valid without them, so a damaged one is left out.
-
-    Args:
-        stored: intrinsic, version, JSON text and digest of each.
     """
     definitions = {}
     for name, version, text, sealed in stored:

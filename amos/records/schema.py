@@ -58,9 +58,6 @@ def create(database: sqlite3.Connection) -> None:
 def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     """Open a connection without transactions of its own.
 
-    Args:
-        readonly: change nothing, and need no permission to.
-
     Raises:
         RecordError: there is no such file to read.
         sqlite3.Error: SQLite cannot open it.
@@ -107,15 +104,7 @@ def is_same_file(path: Path, opened: os.stat_result) -> bool:
 
 
 def put_back(database: sqlite3.Connection, path: Path) -> str:
-    """Restore a deleted file from an open connection to it.
-
-    Args:
-        database: a connection to it, outside of a transaction.
-        path: where it was.
-
-    Returns:
-        where it is now, or why it is lost, in words.
-    """
+    """Restore a deleted file from a connection; return where it is, or why it is lost."""
     names = itertools.chain(
         [path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1))
     )

@@ -93,20 +93,13 @@ class Records(Closing):
     def add(self, record: Record) -> bool:
         """Write one record; it is on disk when this returns.
 
-        Returns:
-            False if the run already has that measurement, which then stands.
-
         Raises:
             RecordError: the file cannot be written.
         """
         return self.add_all([record]) == 1
 
     def add_all(self, records: Sequence[Record]) -> int:
-        """Write records, all or none; how many were new.
-
-        Raises:
-            RecordError: the file cannot be written.
-        """
+        """Write records, all or none; return how many were new, or raise RecordError."""
         columns, marks = ", ".join(STORED[1:]), ", ".join(f":{name}" for name in STORED[1:])
         statement = f"INSERT INTO trials ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
         with self.transaction():
@@ -145,11 +138,7 @@ class Records(Closing):
         )
 
     def all(self) -> list[Record]:
-        """Return every record, oldest first.
-
-        Raises:
-            RecordError: a record is damaged.
-        """
+        """Return every record, oldest first; raise RecordError if a record is damaged."""
         return self._select()
 
     def to_frame(self) -> pd.DataFrame:
@@ -157,20 +146,12 @@ class Records(Closing):
         return frame_of(self.all())
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> Record | None:
-        """Find the record of one measurement; ``None`` if there is none.
-
-        Raises:
-            RecordError: it is damaged.
-        """
+        """Find the record of one measurement; ``None`` if there is none."""
         where = "run=? AND candidate=? AND phase=? AND attempt=?"
         return next(iter(self._select(where, (run, candidate, phase, attempt))), None)
 
     def get(self, number: int) -> Record:
-        """Return the record of a number.
-
-        Raises:
-            RecordError: there is none, or it is damaged.
-        """
+        """Return the record of a number; raise RecordError if there is none, or it is damaged."""
         if not (records := self._select("id=?", (number,))):
             raise self._error(f"there is no record {number}")
         return records[0]

@@ -105,9 +105,6 @@ def cuda_jobs(
     """List the rows to make: all, or those of some operators, types and architectures.
 
     There is no row where the instruction does not exist on an architecture.
-
-    Raises:
-        UnknownNameError: no such operator, or no machine of an architecture.
     """
     chosen = [operators.builder(n).name for n in names] or list(operators.TABLE_6)
     for arch in architectures:
@@ -132,11 +129,6 @@ def cuda(
     """Make one row a job; see :func:`cuda_jobs`.
 
     Results of earlier runs, by the same compilers from the same source, come from the user's cache.
-
-    Args:
-        jobs: all of :func:`cuda_jobs` by default.
-        workers: processes.
-        progress: told of each row as it is made.
 
     Raises:
         BuildError: there is no row to make.

@@ -157,12 +157,7 @@ def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
 def judge(
     dataset: Dataset, layers: Sequence[str], model: str = "amos+", costs: Costs | None = None
 ) -> Judged:
-    """Judge a model on some layers of a dataset.
-
-    Args:
-        model: ``"amos+"`` or ``"amos"``.
-        costs: constants of the model; those of the CPU's maker if omitted.
-    """
+    """Judge ``"amos+"`` or ``"amos"`` on layers, by default with the maker's constants."""
     return _judge(dataset.of(layers), dataset.machine_with(costs), model)
 
 
@@ -274,11 +269,6 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
     order, smoothed, in which a pair whose predictions hardly differ counts half, and the
     error of the times. Order alone says nothing of pairs far apart, so that terms which
     only slow candidates have could be wrong by any factor.
-
-    Args:
-        dataset: measured samples; the search begins at the constants of the CPU's maker.
-        layers: those to fit on.
-        rounds: turns over all constants, with steps of 2, 1.41, 1.19, ….
     """
     samples = dataset.of(layers)
     best = dataset.machine_with(None).costs

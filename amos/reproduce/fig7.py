@@ -45,14 +45,7 @@ class Fig7Row:
 
 
 def default_results(folder: Path = _RESULTS) -> Path:
-    """Return the file of the benchmark's last run, or else that of the README's figures.
-
-    Args:
-        folder: of the benchmark's results, by default that of the repository.
-
-    Raises:
-        RecordError: there is neither, as in an installation without the repository.
-    """
+    """Return the file of the benchmark's last run, or else that of the README's figures."""
     for name in ("networks.json", "networks_zen4.json"):
         if (folder / name).is_file():
             return folder / name
@@ -63,14 +56,7 @@ def default_results(folder: Path = _RESULTS) -> Path:
 
 
 def fig7(results: str | Path) -> list[Fig7Row]:
-    """List networks that AMOS computes correctly, those of the figure first.
-
-    Args:
-        results: file of the benchmark, as :func:`default_results`.
-
-    Raises:
-        RecordError: it cannot be read, or has no such network.
-    """
+    """List networks that AMOS computes correctly, those of the figure first, or a RecordError."""
     try:
         entries = json.loads(Path(results).read_text(encoding="utf-8"))["rows"]
         measured = {_place(row) + (row["contender"],): _seconds(row) for row in entries}

@@ -73,12 +73,7 @@ def layers() -> dict[str, Operator]:
 
 
 def fig8b(machine: str = "mali_g76", names: Sequence[str] = ()) -> list[Fig8bRow]:
-    """Predict each layer, a row each.
-
-    Args:
-        machine: described, with dot products of bytes.
-        names: of some layers; all by default.
-    """
+    """Predict each layer, or those named, on a machine with dot products of bytes, a row each."""
     operators_by_name = layers()
     for name in names:
         if name not in operators_by_name:

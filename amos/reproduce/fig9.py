@@ -55,12 +55,7 @@ class Fig9Row:
 
 
 def fig9(machine: str = "a100", layers: Sequence[str] = tuple(PRINTED)) -> list[Fig9Row]:
-    """Compare fixed mappings with the whole space, a row a layer, batch 16.
-
-    Args:
-        machine: described, with Tensor Cores.
-        layers: some of Table 5's.
-    """
+    """Compare fixed mappings with the whole space on layers of Table 5, batch 16, a row a layer."""
     for layer in layers:
         if layer not in PRINTED:
             raise UnknownNameError("layer of Table 5", layer, PRINTED)

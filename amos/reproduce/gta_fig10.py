@@ -46,16 +46,7 @@ class Fig10Row:
 
 
 def fig10(budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10) -> list[Fig10Row]:
-    """Replay every layer of the stored samples at some rates.
-
-    Args:
-        budget: share of a layer's samples that may be measured.
-        rates: shares of the mappings to retain.
-        seeds: replays of each layer.
-
-    Raises:
-        ExploreError: a share is not above 0 and at most 1, or there is no replay.
-    """
+    """Replay every layer of the stored samples at some rates, measuring a share of the samples."""
     check_retain(budget, "budget")
     check_count("seeds", seeds)
     dataset = load_stored()

@@ -62,14 +62,7 @@ class Fig8Row:
 
 
 def fig8(seeds: int = 9) -> list[Fig8Row]:
-    """Replay every network under every scheduler, with the model and without.
-
-    Args:
-        seeds: replays of each.
-
-    Raises:
-        ExploreError: there is no replay.
-    """
+    """Replay every network under every scheduler, with the model and without."""
     check_count("seeds", seeds)
     dataset = samples()
     sampled = {name: _layers(dataset, name) for name in NETWORKS}

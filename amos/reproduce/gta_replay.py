@@ -33,11 +33,8 @@ def replay_search(
     """Yield the samples in the order in which a search measures them.
 
     Args:
-        names: mapping of each sample.
-        measured: seconds of each.
         rate: share of the mappings that is retained.
         predicted: seconds of each by the model; ``None`` to search without.
-        batch: candidates between two looks at the results.
     """
     rng, order = np.random.default_rng(seed), list[int]()
     chance = rng.permutation(len(names)).astype(float) if predicted is None else None

@@ -107,10 +107,7 @@ def fig12(
     Args:
         machine: a described machine with Tensor Cores, scored by the model; or
             ``"host"``, where every candidate is compiled, checked and timed.
-        evaluations: scores that each run may spend.
         seeds: runs of each method, with seeds from 0 on.
-        methods: names of methods.
-        progress: told the runs that are done, all of them, and the one that comes next.
 
     Raises:
         ExploreError: a budget is not positive.
@@ -209,11 +206,7 @@ def curves(figure: Fig12) -> Iterator[dict[str, object]]:
 
 
 def draw(figure: Fig12, picture: Path) -> None:
-    """Write one picture an operator as SVG: median and quartiles of each method's runs.
-
-    Raises:
-        ExploreError: a file cannot be written.
-    """
+    """Write one SVG picture an operator: median and quartiles of each method's runs."""
     methods = dict.fromkeys(run.method for run in figure.runs)
     for operator, best in figure.best_known.items():
         lines = {name: [run.best for run in figure.of(operator, name)] for name in methods}

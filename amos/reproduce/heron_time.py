@@ -160,16 +160,7 @@ def heron_table10(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[HeronTable10Row]:
-    """Search the first case of each operator by each method, and say how long it takes.
-
-    Args:
-        trials: measurements of each search.
-        names: of some operators; all five by default.
-
-    Raises:
-        ExploreError: ``trials`` is not positive, or ``seed`` is negative.
-        UnknownNameError: there is no such operator.
-    """
+    """Search the first case of each operator by each method, and say how long it takes."""
     selected = _select(trials, names, seed)
     jobs = [(name, compiler) for name in selected for compiler in METHODS]
     times: dict[str, dict[str, SearchTime]] = {name: {} for name in selected}
@@ -188,16 +179,7 @@ def heron_fig14(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[HeronFig14Row]:
-    """Divide the time of Heron's method into its parts, for three cases of each operator.
-
-    Args:
-        trials: measurements of each search.
-        names: of some operators; all five by default.
-
-    Raises:
-        ExploreError: ``trials`` is not positive, or ``seed`` is negative.
-        UnknownNameError: there is no such operator.
-    """
+    """Divide the time of Heron's method into its parts, for three cases of each operator."""
     selected = _select(trials, names, seed)
     jobs = [(name, case) for name in selected for case in range(len(_CASES[name][1]))]
     rows = []
@@ -214,13 +196,7 @@ def heron_fig14(
 def time_search(
     operator: Operator, method: str, trials: int, seed: int, runner: Runner
 ) -> SearchTime:
-    """Search on this CPU by measurements alone, with a clock at each step.
-
-    Args:
-        operator: of bytes.
-        trials: measurements; fewer if the space has no more.
-        runner: measures.
-    """
+    """Search a product of bytes by measurements alone, with a clock at each step."""
     mappings = list(enumerate_mappings(operator, intrinsics.get(_INTRINSIC)))
     machine = machines.get("host")  # measured once, before any search
     start = time.perf_counter()

@@ -50,12 +50,7 @@ class Fig19Row:
 
 
 def hidet_fig19(machine: str = "a100", sizes: Sequence[int] = SIZES) -> list[Fig19Row]:
-    """Compare searches on matrix products in half precision, a row a size.
-
-    Args:
-        machine: described, with Tensor Cores.
-        sizes: of the square matrices.
-    """
+    """Compare searches on square matrix products in half precision, a row a size."""
     return [_row(machine, size) for size in sizes]
 
 

@@ -174,10 +174,6 @@ def lift(
         measure: where they are measured; by default on the first OpenCL device.
         fusion: candidates to measure of each way to fuse sequential loops, on the first OpenCL
             device; none by default.
-
-    Raises:
-        UnknownNameError: there is no such layer.
-        MeasureError: there is no OpenCL device.
     """
     layer_names = {name.partition(":")[2]: name for name in layers() if name.startswith("vgg16:")}
     for name in only:
@@ -219,12 +215,7 @@ def listing1_space() -> ParallelSpace:
 
 
 def layer_frame(name: str, *, whole: bool = False) -> ParallelCandidate:
-    """Return a convolution with open loops whose tiles of image and weights are in local memory.
-
-    Args:
-        whole: keep sums whole, which kernels do, and weights where they are, as their tiles are
-            larger than local memory then.
-    """
+    """Return a convolution with open loops whose tiles of image and weights are in local memory."""
     op = layer(name)
     sizes = {name: size for name, size in op.extents.items() if name != "n"}
     chain = Chain.parse(_CONVOLUTION, sizes)
@@ -280,12 +271,7 @@ def _draw_layer(name: str, count: int, seed: int) -> LayerSpace:
 
 
 def accepts(nest: LoopNest, assignment: Mapping[str, str], innermost_only: bool = False) -> bool:
-    """Return whether a mapping keeps rules 1 to 8, by predicates instead of the solver.
-
-    Args:
-        assignment: choice of each loop.
-        innermost_only: let rules 1 and 2 look at the innermost loop around an access alone.
-    """
+    """Return whether a mapping keeps rules 1 to 8, by predicates instead of the solver."""
     memory = {each.buffer: each.memory for each in nest.allocations}
     used = []
     for path in nest.paths:

@@ -57,17 +57,7 @@ class FusionRates:
 def compare_fusions(
     frame: ParallelCandidate, layer: str, candidates: int, seed: int, timeout: float = _SECONDS
 ) -> tuple[FusionRates, ...]:
-    """Measure mappings of each strategy on the first OpenCL device.
-
-    Args:
-        frame: tiles and memories of all candidates.
-        layer: its name.
-        candidates: of each strategy.
-        timeout: seconds that a kernel may take.
-
-    Raises:
-        MeasureError: there is no OpenCL device.
-    """
+    """Measure mappings of each strategy on the first OpenCL device, in these tiles and memories."""
     machine = amos.machines.get("pocl")
     spaces = {
         fusion: ParallelSpace(frame.nest, limits=frame.limits_on(machine), fusion=fusion)

@@ -72,11 +72,7 @@ class _Graph:
         return self.linear(self.add("Flatten", self.add("GlobalAveragePool", x)), 1000)
 
     def model(self, *outputs: str) -> Any:
-        """Build the model, checked by ONNX.
-
-        Raises:
-            onnx.checker.ValidationError: it is none.
-        """
+        """Build the model, checked by ONNX; raise onnx.checker.ValidationError if it is none."""
         helper, kind = self._onnx.helper, self._onnx.TensorProto.FLOAT
         results = [helper.make_tensor_value_info(name, kind, None) for name in outputs]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, results)
@@ -213,9 +209,5 @@ NETWORKS: dict[str, Callable[[], Any]] = {
 
 
 def network(name: str) -> Any:
-    """Build the ONNX model of a network of the table, shapes inferred.
-
-    Raises:
-        ToolchainError: onnx is not installed.
-    """
+    """Build the ONNX model of a network of the table, shapes inferred, or raise ToolchainError."""
     return NETWORKS[name]()

@@ -62,11 +62,7 @@ def save(tasks: Sequence[PooledTask], path: Path) -> None:
 
 
 def load(path: Path) -> list[PooledTask]:
-    """Read a pool.
-
-    Raises:
-        RecordError: the file is missing, or is no pool.
-    """
+    """Read a pool; raise RecordError if the file is missing, or is no pool."""
     try:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         return [PooledTask(**json.loads(line)) for line in lines]

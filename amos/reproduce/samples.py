@@ -169,12 +169,8 @@ def collect(
     """Measure random candidates of each layer on this machine.
 
     Args:
-        layers: names in the layer tables.
-        machine: this machine, as it was probed.
-        count: candidates of a layer.
         rounds: how often everything is measured, one round after the other, so
             that a disturbance does not hit the same candidates twice.
-        progress: told the layers that are done, all of them over all rounds, and the next.
     """
     todo = {layer: candidates(layer, intrinsic, count, seed) for layer in layers}
     times: dict[tuple[str, int], list[float]] = {}
@@ -197,11 +193,7 @@ def collect(
 
 
 def save(dataset: Dataset, path: Path) -> None:
-    """Write a dataset.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
+    """Write a dataset; raise RecordError if the file cannot be written."""
     # The constants belong to the model, not to the machine that was measured.
     omitted = ("costs", "gpu", "stream")
     machine = {k: v for k, v in asdict(dataset.machine).items() if k not in omitted}
@@ -215,11 +207,7 @@ def save(dataset: Dataset, path: Path) -> None:
 
 
 def load(path: Path) -> Dataset:
-    """Read a dataset.
-
-    Raises:
-        RecordError: the file is missing, or is no dataset of this version.
-    """
+    """Read a dataset of this version, or raise RecordError."""
     try:
         head, *rows = gzip.decompress(path.read_bytes()).decode().splitlines()
         header = json.loads(head)

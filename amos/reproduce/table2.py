@@ -59,11 +59,7 @@ class Table2Row:
 
 
 def table2() -> list[Table2Row]:
-    """Count mapped operators, a row a network, in the paper's order.
-
-    Raises:
-        ToolchainError: onnx is not installed.
-    """
+    """Count mapped operators, a row a network; ToolchainError without onnx."""
     return [_row(name) for name in NETWORKS]
 
 

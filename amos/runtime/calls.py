@@ -22,17 +22,7 @@ from amos.plan.cpu_blocks import partial_sums
 
 
 def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Compile an intrinsic for this CPU and run it.
-
-    Args:
-        arrays: for each operand, sources first, calls × fragment.
-
-    Returns:
-        the destination after the calls, calls × fragment.
-
-    Raises:
-        BuildError: TVM refuses it.
-    """
+    """Compile an intrinsic for this CPU and run it on arrays of calls × fragment, sources first."""
     if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
     library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
@@ -55,11 +45,6 @@ def compile_object(
     intrinsic: Intrinsic, calls: int, target: dict[str, Any], path: str | Path
 ) -> None:
     """Write an object file whose ``__tvm_ffi_main`` does ``calls`` native calls.
-
-    Args:
-        intrinsic: the intrinsic to compile; it must have an implementation for LLVM.
-        calls: leading extent of every argument.
-        target: TVM's description of the target.
 
     Raises:
         BuildError: TVM refuses it.

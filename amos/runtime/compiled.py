@@ -74,9 +74,6 @@ class CompiledKernel(Shown):
         """Pack constant inputs once and keep them; returns the kernel itself.
 
         All tensors that one constant is computed from must be passed together.
-
-        Raises:
-            BuildError: a name is not a constant input, or an array does not fit.
         """
         operator = self._operator
         packable = {x.name for name in operator.constants for x in operator.inputs_of(name)}
@@ -158,10 +155,6 @@ class CompiledKernel(Shown):
         Args:
             inputs: an array for each input that is not packed.
             out: array to write to; a new one if omitted.
-
-        Raises:
-            BuildError: an input is missing, unknown, or of another shape, dtype,
-                layout or device; ``out`` is that, read-only, or overlaps an input.
         """
         return self._prepare(self._bind((), dict(inputs)), out)
 

@@ -22,12 +22,6 @@ def compile_module(
 ) -> Any:
     """Compile the library of a scheduled kernel for this CPU.
 
-    Args:
-        candidate: label of the candidate, for messages.
-        program: its arguments, and whether it has tile registers.
-        kind: ``"native"`` or ``"generic"``.
-        shared: whether buffers may have the same memory, one after the other.
-
     Raises:
         BuildError: TVM refuses it.
     """

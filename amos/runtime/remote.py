@@ -20,11 +20,7 @@ _PATIENCE = 60
 
 
 def split_address(address: str) -> tuple[str, int, str]:
-    """Split ``rpc://HOST:PORT/KEY`` into host, port and key.
-
-    Raises:
-        MeasureError: the address is not of that form.
-    """
+    """Split ``rpc://HOST:PORT/KEY`` into host, port and key, or raise MeasureError."""
     location, _, key = address.removeprefix("rpc://").partition("/")
     host, _, port = location.rpartition(":")
     if not (host and port.isdigit() and key):

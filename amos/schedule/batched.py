@@ -24,10 +24,6 @@ def descend_many(
 ) -> list[dict[str, int]]:
     """Draw different feasible assignments, as positions.
 
-    Args:
-        batch: how many to start; dead ends and repetitions are dropped.
-        order: every tunable, the one that is decided first before the others.
-
     Raises:
         ScheduleError: values of the problem are too large for arrays.
     """

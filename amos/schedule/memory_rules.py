@@ -45,10 +45,6 @@ def count_registers(draft: Draft, sizes: Iterable[int]) -> tuple[str, str]:
     """Count the registers of a thread's accumulators, and of its sources: one of them is resident.
 
     The variable ``kept`` chooses the resident source; the others need one fragment.
-
-    Args:
-        draft: of a space with spatial loops.
-        sizes: registers or bytes of a fragment of each operand.
     """
     context = draft.context
     count_fragments(draft)

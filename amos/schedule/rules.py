@@ -82,12 +82,7 @@ def fused_sizes(draft: Draft) -> None:
 
 
 def orders(draft: Draft, *, shares_all: bool = False) -> None:
-    """C3: order spatial loops and reductions; choose which run in parallel, and the unrolling.
-
-    Args:
-        shares_all: whether all spatial loops run in parallel; otherwise a schedule chooses their
-            number.
-    """
+    """C3: order spatial loops and reductions; choose which run in parallel, and the unrolling."""
     context = draft.context
     if count := len(context.spatial):
         draft.tunable("order", permutations(context.spatial))

@@ -34,7 +34,6 @@ def decode(
 
     Args:
         goals: position for each tunable, in its domain or not; others are drawn.
-        rng: decides the order of the variables if none is given.
         order: every tunable, the one that is decided first before the others.
     """
     allowed, coupled = csp.allowed, csp.coupled

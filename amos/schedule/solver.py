@@ -263,11 +263,7 @@ class _Model:
 
 
 def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
-    """Return one more than the largest value that anything is compared with.
-
-    Raises:
-        ScheduleError: it is too large, or values may be negative.
-    """
+    """Return one more than the largest value compared; ScheduleError if too large, or negative."""
     number = {name: n for n, name in enumerate(csp.names)}
     compared = {c.rhs for c in csp.constraints if isinstance(c, Le)}
     compared |= {name for name, variable in csp.variables.items() if variable.domain}
@@ -290,11 +286,7 @@ def _ceiling(csp: CSP, low: list[int], high: list[int]) -> int:
 
 
 def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
-    """Solve on one core.
-
-    Raises:
-        ScheduleError: neither a solution nor a proof within the effort allowed.
-    """
+    """Solve on one core; ScheduleError if neither a solution nor a proof is in reach."""
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()

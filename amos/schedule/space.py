@@ -56,11 +56,7 @@ class ScheduleSpace(Shown):
 
     @cached_property
     def csp(self) -> CSP:
-        """The problem, with the fixed values.
-
-        Raises:
-            UnknownNameError: a fixed value names an unknown variable.
-        """
+        """The problem, with the fixed values."""
         draft = Draft(self.context)
         for rule in self.target.rules:
             draft.rule = rule.name
@@ -128,11 +124,7 @@ class ScheduleSpace(Shown):
         return not self.csp.find_violated({name: (at,) for name, at in positions.items()})
 
     def check(self, schedule: Schedule) -> Schedule:
-        """Return the schedule, of the class of this space's target, if it is feasible.
-
-        Raises:
-            ScheduleError: it is not; the message names the broken constraints.
-        """
+        """Return the schedule, if it is feasible; a ScheduleError names the broken constraints."""
         if broken := self.violations(schedule):
             got, expected = type(schedule), self.target.schedule
             if got is not expected:
@@ -142,11 +134,7 @@ class ScheduleSpace(Shown):
         return schedule if isinstance(schedule, kind) else kind.of(schedule.as_dict())
 
     def sample(self, rng: np.random.Generator) -> Schedule:
-        """Draw a feasible schedule.
-
-        Raises:
-            ScheduleError: there is none; the message names the constraints in conflict.
-        """
+        """Draw a feasible schedule; without one a ScheduleError names the conflict."""
         return self.schedule(self._draw_positions(rng))
 
     def _draw_positions(self, rng: np.random.Generator) -> dict[str, int]:
@@ -170,11 +158,7 @@ class ScheduleSpace(Shown):
         return [*dict.fromkeys(drawn)]
 
     def smallest(self) -> Schedule:
-        """Return the schedule nearest to the first value of every variable.
-
-        Raises:
-            ScheduleError: the space is infeasible.
-        """
+        """Return the schedule nearest to the first value of every variable."""
         first = dict.fromkeys(self.variables, 0)
         rng = np.random.default_rng(0)
         positions = decode(self.csp, first, rng, list(first)) or solver.solve(self.csp)
@@ -203,11 +187,7 @@ class ScheduleSpace(Shown):
         return dict(positions)
 
     def repair(self, values: MappingType[str, Value], rng: np.random.Generator) -> Schedule:
-        """Return the feasible schedule nearest to a wish, unknown variables of which are ignored.
-
-        Raises:
-            ScheduleError: the space is infeasible.
-        """
+        """Return the feasible schedule nearest to a wish, ignoring unknown variables."""
         goals = {
             name: domain.index(values[name])
             for name, domain in self.variables.items()
@@ -218,11 +198,7 @@ class ScheduleSpace(Shown):
     def repair_positions(
         self, goals: MappingType[str, float], rng: np.random.Generator
     ) -> dict[str, int]:
-        """Return the feasible positions nearest to a wish; other tunables are drawn.
-
-        Raises:
-            ScheduleError: the space is infeasible.
-        """
+        """Return the feasible positions nearest to a wish; other tunables are drawn."""
         positions = decode(self.csp, goals, rng)
         return positions if positions is not None else self._draw_positions(rng)
 
@@ -262,10 +238,6 @@ def spaces_of(
 
     Mappings that lack a fixed variable or have no schedule with the values are left out; on a
     machine with streams so are those whose schedules all overflow the buffers.
-
-    Args:
-        fixes: variables and values; dots in names may be underscores.
-        tiling: kind of tiles.
 
     Raises:
         UnknownNameError: no mapping has the variable.
@@ -311,11 +283,7 @@ def _spellings(names: Iterable[str], kind: type[Schedule]) -> dict[str, str]:
 
 
 def _keep_feasible(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
-    """Keep the spaces that have a schedule.
-
-    Raises:
-        ScheduleError: there is none.
-    """
+    """Keep the spaces that have a schedule; raise ScheduleError if there is none."""
     feasible = {key: space for key, space in spaces.items() if _is_possible(space.csp)}
     if spaces and not feasible:
         name, space = next(iter(spaces.items()))
@@ -333,10 +301,6 @@ def _is_possible(csp: CSP) -> bool:
 
 def candidate_of(kernel: Any, schedule: Schedule | None = None) -> Candidate:
     """Return the candidate of a mapping, a trial of an exploration, or a candidate.
-
-    Args:
-        kernel: the object that a user passed.
-        schedule: of a bare mapping; by default the simplest of its space.
 
     Raises:
         MappingError: it is nothing of the kind.

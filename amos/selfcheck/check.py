@@ -29,15 +29,7 @@ def check(
     intrinsics: Sequence[Intrinsic],
     progress: Callable[[Report], None] | None = None,
 ) -> list[Report]:
-    """Check intrinsics with everything that this machine has.
-
-    Args:
-        intrinsics: the intrinsics; they and their implementations are registered.
-        progress: called with each report as soon as it is complete.
-
-    Returns:
-        a report for each intrinsic, in the order given.
-    """
+    """Check intrinsics with everything that this machine has."""
     intrinsics = [unit.ordered for unit in intrinsics]  # as implementations take fragments
     reports = {unit.name: Report(unit.name) for unit in intrinsics}
     with ThreadPoolExecutor(2) as pool, Runner(timeout=60.0) as runner:

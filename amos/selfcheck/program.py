@@ -56,9 +56,7 @@ def compare_program(
     """Compile a C implementation, run it through an emulator if need be, and compare.
 
     Args:
-        compiler: command and options, before those of the implementation.
         emulator: command that runs the program; nothing for this machine.
-        label: its name in the report.
         not_run: why the program is not run, if it is not.
     """
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:

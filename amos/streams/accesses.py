@@ -23,13 +23,7 @@ _PICO = 1e-12
 def count_accesses(
     tiles: StreamTiles, machine: Machine, moved_bytes: Sequence[np.ndarray]
 ) -> tuple[Accesses, ...]:
-    """Count the accesses of every schedule of a batch.
-
-    Args:
-        tiles: of the schedules.
-        machine: with a stream unit.
-        moved_bytes: of each operand from or to DRAM, the destination last.
-    """
+    """Count accesses by a batch that moves these bytes from or to DRAM, the destination last."""
     structure, unit = tiles.structure, machine.stream
     assert unit is not None
     calls, dram = float(structure.nest.calls), machine.levels[-1]

@@ -29,12 +29,7 @@ _ROUNDING = 1 - 1e-14
 
 
 def bound_of(mappings: Sequence[Mapping], machine: Machine) -> Bound:
-    """Find what no schedule of any of the mappings falls below.
-
-    Args:
-        mappings: of one operator on one intrinsic.
-        machine: that streams drive, with a rate of the intrinsic.
-    """
+    """Find what no schedule of any of the mappings, of one operator and unit, falls below."""
     tilings = [Tilings(mapping, machine) for mapping in mappings]
     port = machine.levels[-1].read_bandwidth
 
@@ -57,13 +52,7 @@ def _least(
     floor: Callable[[Tilings], float],
     least: Callable[[Tilings, float], Least],
 ) -> Least:
-    """Return the least of all mappings, those of the lowest floor first.
-
-    Args:
-        tilings: of each mapping.
-        floor: lower bound of a mapping.
-        least: its least; infinite if that is not below the second argument.
-    """
+    """Return the least of all mappings, those of the lowest floor first."""
     best = Least(math.inf, True)
     for mapping_tilings in sorted(tilings, key=floor):
         if floor(mapping_tilings) >= best.amount:

@@ -69,10 +69,6 @@ def _stall_cycles(
     buffer is in use until then. Loads are serial: a source that is not loaded at each step overlaps
     only the time that the other loads of a step leave, once for each tile, or once for all tiles
     that alternate in its buffers.
-
-    Args:
-        times: of all transfers of each operand.
-        compute: of all products.
     """
     visits = [tiles.visits(number) for number in range(len(times))]
     steps = np.maximum.reduce([loads for loads, _ in visits[:-1]])

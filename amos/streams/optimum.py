@@ -42,8 +42,6 @@ def find_optimum(
     """Find the model's best candidate.
 
     Args:
-        spaces: of each mapping.
-        machine: that streams drive.
         objective: what is minimized: ``"time"``, ``"energy"`` or ``"edp"``.
         limit_seconds: after which the best one so far is returned, with the least floor of what
             was not scored.

@@ -38,8 +38,6 @@ def find_cpu_optimum(
     """Find the model's fastest candidate.
 
     Args:
-        spaces: of each mapping.
-        machine: a CPU.
         limit_seconds: after which the best one so far is returned, with the least floor of the
             unscored schedules.
     """

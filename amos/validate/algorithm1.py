@@ -32,9 +32,6 @@ def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
 
     An unmatched software iteration stays a loop around the call, where it
     constrains nothing; an empty intrinsic iteration is padded from extent 1.
-
-    Raises:
-        MappingError: a matrix is not binary, or the shapes do not fit.
     """
     return bool(_holds(*_to_binary(X, Y, Z), matched=True))
 
@@ -42,17 +39,8 @@ def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
 def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.ndarray:
     """Check Algorithm 1 on many matchings at once.
 
-    Args:
-        X: operands × software iterations.
-        Y: batch × intrinsic iterations × software iterations.
-        Z: operands × intrinsic iterations.
-        matched: judge as :func:`holds_on_matched` does.
-
     Returns:
         bool array of length ``batch``.
-
-    Raises:
-        MappingError: a matrix is not binary, or the shapes do not fit.
     """
     return np.asarray(_holds(*_to_binary(X, Y, Z, batch=True), matched=matched))
 

@@ -97,10 +97,6 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
     Each reading iteration is a chain of digits of writing iterations: a digit's step is the step
     of the digit before times the number of that digit's values.
 
-    Args:
-        write: visits each element at most once.
-        digits: those iterations of ``write`` that are digits of others, by their texts.
-
     Returns:
         ``None`` if the accesses do not visit the same elements once each, or if no digits express
         the reading iterations.

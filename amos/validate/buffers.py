@@ -145,7 +145,6 @@ def write_output(
 
     Args:
         values: an axis for each spatial iteration, of extent 1 where values do not depend on it.
-        kind: dtype of the output.
         stored: the access to store to; the operator's output if omitted.
     """
     out = np.zeros((stored or op.output).tensor.shape, kind)
@@ -168,11 +167,7 @@ def write_output(
 
 
 def initialize_output(op: Operator, work: np.dtype) -> np.ndarray:
-    """Make the output before the first call: accumulators are neutral, other elements zero.
-
-    Args:
-        work: dtype of the accumulators.
-    """
+    """Make the output before the first call: accumulators are neutral, other elements zero."""
     out = np.zeros(op.output.tensor.shape, work)
     start = op.compute.neutral(op.output.tensor.dtype or work.name)
     if start:

@@ -24,10 +24,6 @@ def evaluate_assignment(
     """Evaluate an assignment; the result has an axis for each spatial iteration.
 
     Sums are of float64, or of int32 that wraps around, and are rounded once.
-
-    Args:
-        arrays: an array for each tensor that it reads.
-        origin: first values of iterations that the expression reads; 0 if left out.
     """
     values = expression_values(step.expression, step.extents, arrays, origin)
     final = dtype(str(step.output.tensor.dtype))
@@ -44,9 +40,6 @@ def evaluate_transform(step: Transform, arrays: Mapping[str, np.ndarray]) -> np.
     """Evaluate a transform by literals; their zeros contribute nothing, not even NaN.
 
     Sums are of float64, rounded once, or of integers that wrap around.
-
-    Args:
-        arrays: the tensors that it reads, by name.
     """
     target, own = step.output, step.extents
     names = [name for name in own if name in step.source.names]
@@ -111,9 +104,6 @@ def run_step(
 def evaluate_chain(chain: Chain, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Run a chain on arrays, statement by statement; each result is rounded to its dtype.
 
-    Args:
-        inputs: an array for each input tensor, by name.
-
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
@@ -124,11 +114,7 @@ def evaluate_chain(chain: Chain, inputs: Mapping[str, np.ndarray]) -> np.ndarray
 
 
 def check_chain_inputs(chain: Chain, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the inputs to arrays, and check their shapes and dtypes.
-
-    Raises:
-        OperatorError: a name, shape or dtype differs.
-    """
+    """Convert the inputs to arrays of the chain's shapes and dtypes, or raise OperatorError."""
     inputs = dictionary(inputs, f"inputs of {chain.name}")
     names = [tensor.name for tensor in chain.inputs]
     if set(inputs) != set(names):

@@ -46,11 +46,7 @@ class Value:
         return self.node.kind({ACC: self.accumulator})
 
     def as_term(self) -> Value:
-        """Convert the element to a term of a larger expression.
-
-        Raises:
-            Unfusable: there is no such term.
-        """
+        """Convert the element to a term of a larger expression, or raise Unfusable."""
         if self.dtype not in (None, *INTEGERS, *FLOATS):
             raise Unfusable(f"expressions are of int32 and float32, which do not hold {self.dtype}")
         if not self.rounded or self.dtype is None:
@@ -66,11 +62,7 @@ class Value:
         return replace(value, rounded=into not in (None, value.kind))
 
     def as_dtype(self, into: str | None) -> Value:
-        """Store the expression in a dtype to which an operator converts it.
-
-        Raises:
-            Unfusable: an expression converts to it in another way, or not at all.
-        """
+        """Store the expression in a dtype to which an operator converts it, or raise Unfusable."""
         if into == self.dtype or (into is None and self.rounded):
             return self
         if into is None:
@@ -124,14 +116,7 @@ def accesses(op: Operator) -> list[BufferLoad]:
 
 
 def elementwise_value(op: Operator, read: Read) -> Value:
-    """Return the value that an operator without a reduction stores.
-
-    Args:
-        read: the value of each access.
-
-    Raises:
-        Unfusable: no expression computes the same.
-    """
+    """Return the value that an operator without a reduction stores, or raise Unfusable."""
     values = [_source(op, load, read) for load in op.sources]
     value = values[0] if len(values) == 1 else _join(values, op)
     value = value.as_dtype(op.output.tensor.dtype)

@@ -25,10 +25,6 @@ _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Any:
     """Apply the epilogue of an operator, if it has one, and put results where they belong.
 
-    Args:
-        accumulators: results of its statement, in the output's shape.
-        inputs: an array for each input tensor, by name.
-
     Returns:
         array of the result's shape, or a tuple of all results if there are further ones;
         elements that the operator does not write are zero.
@@ -102,12 +98,7 @@ def apply_epilogue(
     extents: Mapping[str, int],
     inputs: Mapping[str, np.ndarray],
 ) -> np.ndarray:
-    """Apply an epilogue to values of a dtype.
-
-    Args:
-        extents: of the loops that index the tensors that it reads, one for each axis.
-        inputs: an array for each tensor that it reads, by name.
-    """
+    """Apply an epilogue to values of a dtype, one of ``extents`` for each axis."""
     final = dtype(epilogue.result(kind))
     by = _InNumPy(extents, inputs, [*extents])
     with np.errstate(all="ignore"):
@@ -116,11 +107,7 @@ def apply_epilogue(
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the sources of a statement by name: inputs, and values of prologues.
-
-    Args:
-        inputs: an array for each input tensor, by name.
-    """
+    """Return the sources of a statement by name: inputs, and values of prologues."""
     return {load.tensor.name: source_value(op, load.tensor, inputs) for load in op.sources}
 
 
@@ -144,12 +131,7 @@ def expression_values(
     inputs: Mapping[str, np.ndarray],
     origin: Mapping[str, int] | None = None,
 ) -> np.ndarray:
-    """Evaluate an expression at every point of some loops, as its own kind, an axis for each.
-
-    Args:
-        expression: of tensors and of the loops, whose names are their values.
-        origin: the first value of a loop; 0 if left out.
-    """
+    """Evaluate an expression at every point of some loops, as its own kind, an axis for each."""
     names = list(extents)
     steps = dict(zip(names, np.ogrid[tuple(slice(0, n) for n in extents.values())], strict=True))
     variables = {

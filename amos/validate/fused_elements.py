@@ -66,11 +66,7 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
 
 
 def stored_elements(producer: Operator) -> Visits:
-    """Return the elements that a producer stores.
-
-    Raises:
-        Unfusable: digits of its iterations do not divide them.
-    """
+    """Return the elements that a producer stores; Unfusable if digits do not divide iterations."""
     iterations = {it.name: it.extent for it in producer.spatial}
     output = producer.stored
     extents = output.extents(iterations)

@@ -112,11 +112,7 @@ reduction over `k`
 
 
 def fuse(producer: Operator, consumer: Operator) -> Operator:
-    """Fuse both into one operator; see :func:`fusable`.
-
-    Raises:
-        OperatorError: there is none; the message says why.
-    """
+    """Fuse both into one operator; see :func:`fusable`. An OperatorError says why there is none."""
     verdict = fusable(producer, consumer)
     if verdict.fused is None:
         raise OperatorError(f"{consumer.name!r} behind {producer.name!r}: {verdict}")

@@ -29,11 +29,7 @@ Candidates = tuple[tuple[int, ...], ...]
 
 
 def check_rule(rule: str) -> str:
-    """Check that a rule exists, and return it.
-
-    Raises:
-        MappingError: there is no such rule.
-    """
+    """Check that a rule exists, and return it; raise MappingError if there is no such rule."""
     if rule not in RULES:
         raise MappingError(f"unknown rule {quote(rule)}: rules are {', '.join(map(repr, RULES))}")
     return rule
@@ -289,11 +285,7 @@ class Pairing:
 
 
 def check_types(operator: object, intrinsic: object) -> None:
-    """Refuse objects that are no operator and intrinsic.
-
-    Raises:
-        MappingError: these are no operator and intrinsic.
-    """
+    """Raise MappingError for objects that are no operator and intrinsic."""
     for value, kind, hint in (
         (operator, Operator, "amos.Operator.parse reads math, amos.operators.resolve names"),
         (intrinsic, Intrinsic, "amos.intrinsics.get finds one by name"),

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 
 def designs(rows: Sequence[DesignRow]) -> Any:
-    """Draw energy against time of networks on machines, with each network's Pareto front.
-
-    Returns:
-        A plotly figure with a trace for each network; machines on its front are joined.
-
-    Raises:
-        NetworkError: no machine has a time and an energy of a network.
-    """
+    """Draw energy over time of networks on machines with Pareto fronts as a plotly figure."""
     timed = (row for row in rows if row.seconds is not None)
     drawn = [row for row in timed if row.report.energy_joules is not None]
     if not drawn:

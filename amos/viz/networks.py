@@ -24,14 +24,7 @@ class _Bar:
 
 
 def report(report: Report) -> Any:
-    """Draw predicted times of each distinct kernel, and of operations left to the engine.
-
-    Returns:
-        A plotly figure with a bar for each, the longest on top, and one trace for each bound.
-
-    Raises:
-        NetworkError: it is something else.
-    """
+    """Draw predicted times of kernels and of the engine, the longest on top."""
     from amos.network import Report
 
     if not isinstance(report, Report):

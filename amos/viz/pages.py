@@ -134,11 +134,7 @@ def space(mappings: MappingSpace) -> list[Block]:
 
 
 def xyz(judged: Mapping | Verdict) -> Matrices:
-    """Return X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
-
-    Raises:
-        MappingError: the verdict has no pairing.
-    """
+    """Return X, Y and Z of Algorithm 1, one colour for each intrinsic iteration."""
     pairing, matching = judged.pairing, judged.matching
     if pairing is None or matching is None:
         raise MappingError("this verdict was made by hand: it does not say what was judged")

@@ -18,11 +18,7 @@ _GROUND, _TEXT, _LINE = "#ffffff", "#3b4048", "#d9dce1"
 
 
 def graph_objects() -> Any:
-    """Import ``plotly.graph_objects``.
-
-    Raises:
-        ToolchainError: plotly is not installed.
-    """
+    """Import ``plotly.graph_objects``; raise ToolchainError if plotly is not installed."""
     try:
         return import_module("plotly.graph_objects")
     except ImportError as error:
@@ -76,21 +72,13 @@ def add_style(
 
 
 def write(figure: Any, path: Path, below: str = "") -> None:
-    """Write a figure as a web page of its own, with HTML below it.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
+    """Write a figure as a web page of its own, with HTML below it, or raise RecordError."""
     page = figure.to_html(include_plotlyjs=True).removesuffix("</html>").rstrip()
     write_page(page.removesuffix("</body>") + below + "</body>\n</html>", path)
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a web page.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
+    """Write a web page; raise RecordError if the file cannot be written."""
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     """Draw the roofs of every memory level, and a candidate under each by the model.
 
-    Args:
-        machine: by name or as a description.
-
     Returns:
         A plotly figure: for each level, from the inside outward, a roof and, if anything
         moves through it, a point at its operational intensity and the predicted rate.
-
-    Raises:
-        MachineError: the machine has no rate for the intrinsic, or a memory overflows.
     """
     from amos.perfmodel import predict
 

@@ -24,9 +24,6 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
     Args:
         runs: an exploration, or several under names of their own; also lists of
             the best seconds so far.
-
-    Returns:
-        A plotly figure with one trace for each.
     """
     figure = graph_objects().Figure()
     for name, run in _name_runs(runs).items():
@@ -119,15 +116,7 @@ def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 
 
 def allocation(tuning: Tuning) -> Any:
-    """Draw the allocation of a network's trials, and its time (GTA, Figure 1).
-
-    Returns:
-        A plotly figure with a row of marks for each task over the slices, and the network's
-        time so far on an axis of its own.
-
-    Raises:
-        ExploreError: it is something else.
-    """
+    """Draw trials of a network's tasks over the slices, and its time so far (GTA, Figure 1)."""
     from amos.network import Tuning
 
     if not isinstance(tuning, Tuning):

@@ -63,9 +63,6 @@ def slots(mapping: Mapping, call: int) -> list[Slots]:
     Args:
         call: number of the call; loops around it in loop order, then the tiles of
             the intrinsic iterations, the last one fastest.
-
-    Raises:
-        MappingError: there is no such call.
     """
     physical = mapping.physical()
     if not 0 <= call < physical.calls:
@@ -101,15 +98,8 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
     Slots are coloured by the position of their element in the tensor, and padding
     is left empty, so that replicas and gaps can be seen.
 
-    Args:
-        calls: how many calls the slider reaches.
-
     Returns:
         A plotly figure with one frame a call, and one heat map an operand.
-
-    Raises:
-        MappingError: the intrinsic's fragments are too large to be drawn, or
-            ``calls`` is not positive.
     """
     if calls < 1:
         raise MappingError(f"calls: expected at least one, got {calls}")

@@ -35,8 +35,6 @@ def space(
     fits the machine are left out.
 
     Args:
-        mappings: the mappings; of a large space an even selection.
-        machine: where the model runs them, by name or as a description.
         by: intrinsic iteration whose group colours a point; the first one if omitted.
         samples: schedules to draw for a mapping.
 
@@ -107,8 +105,6 @@ def landscape(
     Pairs that are infeasible or do not fit stay empty.
 
     Args:
-        machine: where, by name or as a description.
-        x, y: schedule variables.
         schedule: gives all other variables their values; the best of 64 random ones
             if omitted.
 

@@ -18,9 +18,6 @@ def timeline(compiled: UnitNetwork) -> Any:
 
     Returns:
         A plotly figure; the width of a bar is the time of its layer. The host's time is left out.
-
-    Raises:
-        NetworkError: the unit computes no layer.
     """
     runs = compiled.runs
     if not runs:

@@ -15,12 +15,7 @@ from amos.plan.strided import StridedOperand
 
 
 def write_rows(body: Any, plan: CpuPlan) -> Any:
-    """Write the rows of staged sources in a function's body in pieces.
-
-    Args:
-        body: it copies each row in one plain loop.
-        plan: says which sources have such rows, and how wide a step of a copy is.
-    """
+    """Write the rows of staged sources, which a function's body copies in loops, in pieces."""
     rows = {
         f"stage_{op.name}": (op, plan.copies[op.name].width)
         for op in plan.sources

@@ -44,11 +44,7 @@ _LANES = 16
 
 @cache
 def ask_for_tiles() -> None:
-    """Ask the system to save this process's tile registers, and those of its children.
-
-    Raises:
-        BuildError: it does not.
-    """
+    """Ask the system for tile registers, of this process and its children, or raise BuildError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         raise BuildError("AMX: the tile registers are asked for on Linux on x86-64 only")
@@ -76,11 +72,7 @@ def tile_multiply(intrinsic: Intrinsic) -> str:
 
 
 def schedule_tiles(program: Program) -> Any:
-    """Schedule a program by its plan, and write its register tiles as AMX instructions.
-
-    Returns:
-        A module that is ready to compile.
-    """
+    """Schedule a program by its plan, with its register tiles as AMX instructions."""
     load_tvm()
     import tvm
     import tvm_ffi

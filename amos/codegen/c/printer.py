@@ -52,11 +52,7 @@ class CPrinter(CExpressions):
     _parallel: tuple[str, int] | None = None
 
     def function(self, function: Any, names: list[str]) -> str:
-        """Print the body of a function, indented.
-
-        Args:
-            names: what its parameters are called in C.
-        """
+        """Print the body of a function, indented; ``names`` are its parameters in C."""
         load_tvm()
         import tvm_ffi
         from tvm import ir, tirx

@@ -105,7 +105,6 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
     """Generate C for a candidate.
 
     Args:
-        limits: of the CPU that the code is for.
         implementation: ``"native"`` or ``"generic"``; by default native where the
             intrinsic has one, whatever this CPU has.
 

@@ -56,7 +56,6 @@ def locate_result(
 
     Args:
         fragment: intrinsic iterations that index it.
-        local: steps within the group by spatial loop.
         lanes: place of the element along each side of the fragment.
     """
     values, guards = loop_values(plan, local, [x.name for x in plan.spatial])

@@ -72,14 +72,7 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
 def write_result(
     dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
 ) -> str:
-    """Write the value that is stored for the accumulator :data:`SUM` in C.
-
-    Args:
-        dialect: how it is written.
-        epilogue: what it becomes.
-        accumulator: its dtype.
-        at: the spatial iterations of the element.
-    """
+    """Write the value that is stored for the accumulator :data:`SUM` at spatial iterations."""
     return TextArithmetic(dialect, at).write_result(epilogue, accumulator)
 
 
@@ -95,13 +88,7 @@ def write_wide(
 
 
 def write_source(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
-    """Write one element of a source that is computed.
-
-    Args:
-        dialect: how it is written.
-        prologue: what it is computed of.
-        at: where it is along the prologue's dimensions.
-    """
+    """Write one element of a source that is computed, ``at`` along the prologue's dimensions."""
     return TextArithmetic(dialect, at).write_source(prologue)
 
 
@@ -157,14 +144,7 @@ class TextArithmetic:
         return f"{load.tensor.name}[{place}]"
 
     def combine(self, combiner: str, kind: str, first: str, second: str) -> str:
-        """Write a sum, maximum or minimum in C; NaN stays NaN.
-
-        Args:
-            combiner: ``"+"``, ``"max"`` or ``"min"``.
-            kind: of the values.
-            first: a variable.
-            second: an expression.
-        """
+        """Write a sum, maximum or minimum of a variable and an expression; NaN stays NaN."""
         both = self._call(_COMBINERS[combiner], kind, [first, second])
         if combiner == "+" or kind != "float32":
             return both

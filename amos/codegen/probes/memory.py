@@ -65,7 +65,6 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
     """Refuse rates that no core of this CPU can reach.
 
     Args:
-        rates: seconds by name; see :func:`probe_rates`.
         clock: cycles a second.
 
     Raises:
@@ -86,10 +85,7 @@ def is_reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
-    """Measure the bytes per second that each of ``cores`` cores streams through ``size`` bytes.
-
-    Reading sums the buffer; writing increments it in place.
-    """
+    """Measure bytes per second of each core that sums, or increments in place, ``size`` bytes."""
     load_tvm()
     from tvm import s_tir, te
 

@@ -104,9 +104,7 @@ def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -
 
     Args:
         intrinsic: one that is a single instruction.
-        kind: its implementation, ``"native"`` or ``"generic"``.
         chains: accumulators that take turns; with one, a call waits for the last.
-        cores: how many work at once.
     """
     chains = min(chains, MOST_CHAINS) if _has_numbered_registers(intrinsic, kind) else chains
     tile = (chains, *[1] * (len(intrinsic.sources) - 1))

@@ -27,10 +27,6 @@ def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
     """Emit ``max`` or ``min`` of two values, the first of which is written three times.
 
     A chain of comparisons that repeated its longer argument would grow exponentially.
-
-    Args:
-        symbol: ``"max"`` or ``"min"``.
-        first, second: expressions of one dtype.
     """
     from tvm import tirx
 

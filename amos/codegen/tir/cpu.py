@@ -40,11 +40,7 @@ class TiledNest:
 
 
 def schedule_cpu(program: Program) -> Any:
-    """Schedule a program by its plan, and tensorize it.
-
-    Returns:
-        A module that is ready to compile.
-    """
+    """Schedule a program by its plan, and tensorize it; the module is ready to compile."""
     load_tvm()
     import tvm
     from tvm import s_tir
@@ -145,11 +141,7 @@ def _name_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
 
 
 def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Fuse the outermost loops and divide them over the cores.
-
-    Returns:
-        the loops that can hold copies, and the outer loops without the divided part.
-    """
+    """Divide the outermost loops over cores; return loops that can hold copies, and others."""
     if not outer:
         return {}, []
     count = len(plan.fused)

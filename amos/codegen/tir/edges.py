@@ -52,13 +52,7 @@ def part_edges(function: Any, program: Program) -> Any:
 
 
 def _part_body(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
-    """Part the register tile at the end of a loop's body; leave the copies before it.
-
-    Args:
-        body: of the loop.
-        first: block that the register tile begins with.
-        edges: loops that end in a cut tile.
-    """
+    """Part the register tile at the end of a loop's body; leave the copies before it."""
     from tvm import tirx
 
     if type(body).__name__ != "SeqStmt" or find_block(body.seq[0], first) is not None:

@@ -34,8 +34,6 @@ def finish(
     """Return the value to store for one element of the output.
 
     Args:
-        op: the operator, every dtype set.
-        accumulator: its accumulated value.
         at: the spatial iterations of the element; a missing one is zero.
         tensors: TE tensors of the epilogue, by name.
     """
@@ -54,13 +52,7 @@ def apply_epilogue(
 
 
 def compute_element(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
-    """Compute one element of a computed source.
-
-    Args:
-        prologue: the computation.
-        at: its position along the prologue's dimensions.
-        tensors: TE tensors of the prologue, by name.
-    """
+    """Compute an element of a source, ``at`` along the prologue's dimensions."""
     by = _InTVM(at, tensors)
     return by.bind_names(cast_result(_wrap(prologue.compute(by)), prologue.kind, prologue.dtype))
 
@@ -71,7 +63,6 @@ def element(
     """Evaluate an expression of a chain at a point, as its own kind.
 
     Args:
-        expression: of tensors, and of iterations, whose names are their values.
         at: where each iteration stands in the tensors.
         tensors: TE tensors or buffers, by name.
         values: of the iterations.

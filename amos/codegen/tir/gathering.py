@@ -22,12 +22,7 @@ def select_value(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
 def gather(
     op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
 ) -> Any:
-    """Compute an element of the output.
-
-    Args:
-        op: the staged destination.
-        finish: returns the value to store for a position in it and the iterations there.
-    """
+    """Compute an element of the output; ``finish`` makes it of a position and iterations."""
     from tvm import tirx
 
     operator = op.nest.mapping.operator

@@ -14,7 +14,6 @@ def lower(module: Any, share: bool = True, views: bool = False) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
     Args:
-        module: a scheduled or an unscheduled module.
         share: whether buffers that are not used at the same time may share memory, even with
             different dtypes.
         views: whether buffers begin within others; see

@@ -57,10 +57,6 @@ def register_pipeline(name: str, change: Callable[[Any], Any]) -> str:
     """Register TVM's pipeline with one more step at its end; return its name.
 
     After that step narrow results are kept out of masked vectors.
-
-    Args:
-        name: of the pipeline.
-        change: maps the body of a function to its new body.
     """
     load_tvm()
     import tvm

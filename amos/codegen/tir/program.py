@@ -162,11 +162,7 @@ class Program:
         return self.arguments[-len(self.plan.mapping.operator.results) :]
 
     def check_sizes(self) -> None:
-        """Raise unless positions in every buffer are within 32 bits, as TVM counts them.
-
-        Raises:
-            BuildError: a buffer has too many elements.
-        """
+        """Raise BuildError unless positions in every buffer are within 32 bits, as TVM counts."""
         staged = (*self.plan.sources, self.plan.destination)
         shapes = [(a.tensor, a.shape) for a in self.arguments]
         for name, shape in shapes + [(op.load.tensor.name, op.shape) for op in staged]:

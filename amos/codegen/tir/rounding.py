@@ -20,12 +20,7 @@ _PURE, _READS_MEMORY = 1, 2
 
 @cache
 def define_operator(name: str, effect: int = _PURE) -> Any:
-    """Define an operator of one argument, which may be a vector.
-
-    Args:
-        name: without its prefix.
-        effect: that TVM assumes of it.
-    """
+    """Define an operator of one argument, which may be a vector; the name has no prefix yet."""
     from tvm import ir
 
     ir._ffi_api.RegisterOp(f"tirx.{name}", "An operator of AMOS.")

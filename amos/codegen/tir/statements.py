@@ -26,12 +26,7 @@ class BlockNest:
 
 
 def find_block(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None:
-    """Find the block of that name and its enclosing loops; ``None`` if there is none.
-
-    Args:
-        stmt: where to look.
-        loops: loops around the statement.
-    """
+    """Find the block of that name and its enclosing loops; ``None`` if there is none."""
     kind = type(stmt).__name__
     if kind == "SBlockRealize":
         if stmt.block.name_hint != block:
@@ -103,7 +98,6 @@ def rewrite(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
     """Replace some statements within another.
 
     Args:
-        stmt: where they are.
         kind: class of the statements to look at, of ``tvm.tirx``.
         change: returns the new statement, inside of which nothing is replaced; ``None`` keeps the
             statement and continues inside it.
@@ -149,14 +143,7 @@ def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
 
 
 def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
-    """Write some steps of a loop over a block as loops over vectors.
-
-    Args:
-        loop: its body is the block.
-        begin: first of the steps.
-        end: the step after the last one.
-        width: steps of a vector at most.
-    """
+    """Write steps ``begin`` to ``end`` of a loop over a block as loops over vectors."""
     import tvm_ffi
     from tvm import s_tir, tirx
 
@@ -208,10 +195,6 @@ def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
     """Return whether a vectorized copy tests, in each lane, a digit of the lane's number.
 
     TVM leaves such a copy a loop, with the condition in it.
-
-    Args:
-        stmt: where to look.
-        lanes: variables of the vectorized loops around it.
     """
     from tvm import sym, tirx
 

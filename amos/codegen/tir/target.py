@@ -46,9 +46,6 @@ def host_target(*, loops: bool = True) -> Any:
     that the guess lacks are added. Features that only the guess has are removed, where the system
     describes the CPU: their code would end with SIGILL. Instructions that are too slow are removed
     as well.
-
-    Args:
-        loops: whether LLVM makes vectors of loops; see :func:`vectorizes_loops`.
     """
     load_tvm()
     import tvm

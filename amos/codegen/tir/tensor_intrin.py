@@ -42,11 +42,7 @@ _WRITTEN_OUT = 256
 
 
 def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
-    """Return ``"native"`` if the instruction itself will be emitted, else ``"generic"``.
-
-    Args:
-        features: what the CPU has, as the intrinsic's ``requires`` spells it.
-    """
+    """Return ``"native"`` if a CPU with these features has the instruction, else ``"generic"``."""
     return "native" if is_native(intrinsic, features) else "generic"
 
 
@@ -102,11 +98,7 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
 
 
 def version(intrinsic: Intrinsic, kind: str) -> str:
-    """Return name, kind and digest of an implementation, which differ where anything does.
-
-    Raises:
-        BuildError: as :func:`register_tensor_intrin`.
-    """
+    """Return name, kind and digest of an implementation, which differ where anything does."""
     return _texts(intrinsic, kind)[-1]
 
 
@@ -116,9 +108,6 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     Returns:
         a prim func of the operands, sources first; the destination is read and written in place. If
         the implementation keeps parts of each sum, they are its last dimension.
-
-    Raises:
-        BuildError: as :func:`register_tensor_intrin`.
     """
     name = register_tensor_intrin(intrinsic, kind)
     from tvm import s_tir
@@ -135,9 +124,6 @@ def parse_function(text: str) -> Any:
     TVM's parser evaluates the last decorator. Called with arguments, ``T.prim_func``
     inspects all frames of the Python stack, which takes longer than to parse the function.
     So the last one has none. Given its names, the parser does not import TVM's networks.
-
-    Returns:
-        the prim func.
     """
     import tvm
     from tvm.script import from_source

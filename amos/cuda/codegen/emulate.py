@@ -131,10 +131,6 @@ def emulate(
 ) -> Emulation:
     """Compile a kernel for the host and run it twice.
 
-    Args:
-        inputs: an array for each input tensor, by name; see :func:`draw_inputs`.
-        source: the text to run instead of the plan's own.
-
     Raises:
         BuildError: there is no C++ compiler, it refuses the kernel, or the kernel
             leaves a tensor, waits at different barriers, or breaks a rule of hardware.

@@ -60,14 +60,7 @@ def reduction_helpers(plan: GpuPlan) -> str:
 
 
 def combine_element(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
-    """Write the statement that combines an accumulator's value with an element.
-
-    Args:
-        result: a reduction.
-        accumulator: dtype of the accumulator.
-        place: C text of the element's place in the result.
-        at: the spatial iterations of the accumulator.
-    """
+    """Write the statement that combines an accumulator's value with an element."""
     name = _ATOMIC.get((result.combination, result.combination_dtype(accumulator)), "atomicAdd")
     to = f"{_sums(result, accumulator)} + {place}"
     return f"{name}({to}, {write_wide(result.epilogue, accumulator, at)});"
@@ -81,13 +74,7 @@ def combine_lanes(
     when: str,
     bits: Sequence[int],
 ) -> list[str]:
-    """Combine the values that lanes have for one element, and the result with it.
-
-    Args:
-        result, accumulator, place, at: as :func:`combine_element` takes them.
-        when: C condition of a lane that has something; empty if all have.
-        bits: in which those lanes differ.
-    """
+    """Combine the values that lanes have for one element, and the result with it."""
     kind = result.combination_dtype(accumulator)
     own = write_wide(result.epilogue, accumulator, at)
     value = f"{when} ? {own} : {_NEUTRAL[result.combination, kind]}" if when else own

@@ -87,16 +87,7 @@ class Compiler:
         return f"{self.kind} {self.version}"
 
     def compile(self, source: str, architecture: str, where: str = "kernel") -> Compiled:
-        """Compile one kernel to machine code.
-
-        Args:
-            source: CUDA C++ with one kernel, and perhaps what is launched before it.
-            architecture: as ``"sm_80"``.
-            where: what messages call the kernel.
-
-        Raises:
-            BuildError: the compiler refuses the text.
-        """
+        """Compile one kernel, ``where`` in messages, or raise BuildError if the text is refused."""
         cubin, log = self.image(source, architecture, where)
         numbers = {
             name: [int(n) for n in re.findall(pattern, log)] for name, pattern in _REPORT.items()
@@ -113,11 +104,7 @@ class Compiler:
         )
 
     def image(self, source: str, architecture: str, where: str) -> tuple[bytes, str]:
-        """Compile to machine code for ``sm_80`` or PTX for ``compute_80``; return the messages too.
-
-        Raises:
-            BuildError: the compiler refuses the text.
-        """
+        """Compile machine code for ``sm_80`` or PTX for ``compute_80``; return messages too."""
         run = _nvcc if self.kind == "nvcc" else _nvrtc
         try:
             image, log = run(self, source, architecture)
@@ -152,12 +139,7 @@ def compilers() -> tuple[Compiler, ...]:
 
 
 def compiler_for(architecture: str) -> Compiler:
-    """Return the first compiler that knows an architecture.
-
-    Raises:
-        ToolchainError: none does; the message says what is there.
-        BuildError: that is no architecture.
-    """
+    """Return the first compiler of an architecture; a ToolchainError says what is there."""
     capability(architecture)
     for compiler in compilers():
         if architecture in compiler.architectures:
@@ -173,10 +155,6 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
     """Compile a kernel to PTX, which drivers compile for this and later architectures.
 
     The oldest compiler here makes it: a driver knows the PTX of its own time and before.
-
-    Raises:
-        ToolchainError: no compiler here knows the architecture.
-        BuildError: the compiler refuses the text.
     """
     compiler_for(architecture)
     fitting = [c for c in compilers() if architecture in c.architectures]
@@ -186,11 +164,7 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
 
 
 def compiler_of_image(architecture: str, capability: int) -> Compiler:
-    """Return the compiler of :func:`image_for`'s images.
-
-    Raises:
-        ToolchainError: no compiler here knows the GPU or the kernel's architecture.
-    """
+    """Return the compiler of :func:`image_for`'s images."""
     exact = [c for c in compilers() if f"sm_{capability}" in c.architectures]
     return exact[0] if exact else compiler_for(architecture)
 

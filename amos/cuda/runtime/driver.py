@@ -88,11 +88,7 @@ class Device:
             self.release("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call the driver.
-
-        Raises:
-            KernelError: it returns an error.
-        """
+        """Call the driver; raise KernelError if it returns an error."""
         status = getattr(self._driver, function)(*arguments)
         if status:
             text = ctypes.c_char_p()
@@ -226,11 +222,7 @@ def compile_folder(folder: Path, capability: int) -> bytes:
 
 
 def images(folder: Path, capability: int) -> Iterator[bytes]:
-    """Yield images for the driver: machine code for this GPU, then PTX that it compiles.
-
-    Raises:
-        KernelError: there is neither.
-    """
+    """Yield images for the driver: machine code for this GPU, then PTX; or raise KernelError."""
     image, ptx = compile_folder(folder, capability), folder / "kernel.ptx"
     if image:
         yield image

@@ -140,11 +140,7 @@ class Kernel:
             self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
 
     def run(self, pointers: list[ctypes.c_uint64], stream: int = 0) -> None:
-        """Launch on addresses, after preparations such as clearing.
-
-        Raises:
-            KernelError: the driver refuses, or the kernel was closed.
-        """
+        """Launch on addresses, after preparations such as clearing; the kernel must be open."""
         if not self._module.value:
             raise KernelError(f"{self.launch['kernel']}: it was closed")
         for argument, pointer in zip(self.launch["arguments"], pointers, strict=False):
@@ -195,11 +191,7 @@ class Kernel:
         return results
 
     def check(self, seed: int = 0) -> dict[str, Any]:
-        """Run on random data, and compare some elements of the results with NumPy.
-
-        Returns:
-            ``correct``, ``largest_difference`` and the number of ``elements`` compared.
-        """
+        """Compare elements of results of random data with NumPy; see :func:`.compare_results`."""
         rng = np.random.default_rng(seed)
         values = draw_values(self.launch, rng)
         results = self.compute(

@@ -220,11 +220,7 @@ class ParallelCandidate:
 
 
 def candidate_from(chain: Chain, values: Mapping[str, int | str]) -> ParallelCandidate:
-    """Restore the kernel of a chain from its ``values()``.
-
-    Raises:
-        RecordError: the values describe no kernel.
-    """
+    """Restore the kernel of a chain from its ``values()``; others are a RecordError."""
     kinds = ("map", "memory", "copy", "intrinsic", "mapping", "fragments")
     named: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     try:

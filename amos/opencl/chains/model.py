@@ -35,11 +35,7 @@ _OVERLAP = 3.0
 
 
 def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPrediction:
-    """Predict a kernel; seconds of steps are those of a core that does all of it.
-
-    Args:
-        candidate: valid.
-    """
+    """Predict a valid kernel; seconds of steps are those of a core that does all of it."""
     unit, model = unit_of(machine), _Model(candidate, machine)
     cycles, vectors = dict[str, float](), True
     for path in candidate.nest.paths:
@@ -68,13 +64,7 @@ def predict_parallel(candidate: ParallelCandidate, machine: Machine) -> ChainPre
 
 
 def step_cycles(candidate: ParallelCandidate, product: VectorProduct, machine: Machine) -> float:
-    """Predict the cycles of a step of a product's reduction, for all fragments of a work-item.
-
-    Args:
-        candidate: whose memories hold what is read.
-        product: how an instruction computes it.
-        machine: that has the instruction.
-    """
+    """Predict the cycles of a step of a product's reduction, for all fragments of a work-item."""
     unit, count = unit_of(machine), product.accumulators
     peak = machine.peak(product.mapping.intrinsic.name)
     resident = 1 if unit.serial else unit.threads

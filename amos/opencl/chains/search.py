@@ -114,11 +114,8 @@ def list_options(
     """List promising kernels of a chain: drawn by the solver, predicted by the model.
 
     Args:
-        machine: an OpenCL device.
-        tiles: tiles that every candidate has, by iteration.
         fix: ``map.LOOP``, ``memory.TENSOR``, ``copy.INPUT``, ``items`` and ``intrinsic.TENSOR`` of
             every candidate.
-        units: instructions that may compute products.
         is_named: whether loops compute only what these do not.
 
     Raises:
@@ -164,11 +161,7 @@ class _Drawing:
     counted: set[tuple[str, str]] = field(default_factory=set)
 
     def options(self, tiles: dict[str, int]) -> tuple[int, list[ChainOption]]:
-        """Count the tilings, and rank candidates of some.
-
-        Raises:
-            ExploreError: there are none.
-        """
+        """Count the tilings, and rank candidates of some; raise ExploreError if there are none."""
         for problem in list_problems(Tiling.of(self.chain, {})):
             raise ExploreError(f"{self.chain.name} on {self.machine.name}: {problem}")
         inputs = [tensor.name for tensor in self.chain.inputs]

@@ -12,11 +12,7 @@ from amos.opencl.plan import OpenClPlan
 
 
 def loop_steps(plan: OpenClPlan, tile_step: int | None = None) -> dict[str, Value]:
-    """Return the steps of a work-item's fragment within the group, by spatial loop.
-
-    Args:
-        tile_step: of the fragment in the work-item's tile; by default variables.
-    """
+    """Return the steps of a work-item's fragment in the group by spatial loop, or variables."""
     steps: dict[str, Value] = {}
     for loop in plan.spatial:
         name, tile = identifier(loop.name), plan.schedule.tile[loop.name]

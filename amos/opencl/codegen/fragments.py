@@ -33,8 +33,6 @@ def multiply_step(
     """Write a step: load the fragments of a work-item, multiply all pairs.
 
     Args:
-        tile: fragments along each loop.
-        loops: those with several.
         whole: the source whose fragments are held all at once, in ``a``.
         single: the other one, in ``b``.
         call: the statement for one pair.

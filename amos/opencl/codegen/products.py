@@ -107,12 +107,7 @@ class ProductText:
         return StepSource(kind, self._loops_of(load), lines)
 
     def lines(self, loops: Sequence[Loop], names: Mapping[str, str]) -> list[str]:
-        """Write all statements.
-
-        Args:
-            loops: of the reduction.
-            names: of their variables.
-        """
+        """Write all statements under loops of the reduction, with ``names`` of their variables."""
         product, tiled_loops = self.product, list(self._tile)
         result = product.operands[-1]
         kind, place = vector_type(result.dtype, result.elements), self._place

@@ -89,11 +89,7 @@ class Device:
         }
 
     def check(self, launch: dict[str, Any]) -> None:
-        """Refuse a kernel that the device has no room or extension for.
-
-        Raises:
-            KernelError: it lacks something.
-        """
+        """Raise KernelError for a kernel that the device has no room or extension for."""
         limits = {
             "work-items in a group": (launch["local_size"], self.device.max_work_group_size),
             "bytes of local memory": (launch["local_bytes"], self.device.local_mem_size),
@@ -108,11 +104,7 @@ class Device:
             raise KernelError(f"{launch['kernel']} needs {missing[0]}, which {self.name} lacks")
 
     def build(self, text: str) -> Any:
-        """Compile a program.
-
-        Raises:
-            KernelError: its compiler refuses the text.
-        """
+        """Compile a program; raise KernelError if its compiler refuses the text."""
         able = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         options = [_ROUNDED] if self.device.single_fp_config & able else []
         program = self.cl.Program(self.context, text)
@@ -231,14 +223,7 @@ class Kernel:
         return [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in outputs]
 
     def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """Run once on arrays of the host.
-
-        Args:
-            inputs: bit patterns of each input as the device reads them, of any shape.
-
-        Returns:
-            the bytes of each result.
-        """
+        """Run once on the bit patterns of inputs, of any shape; return the bytes of each result."""
         results = self._results()
         buffers = self._hold(inputs, results)
         self.device.call(self(*buffers).wait)

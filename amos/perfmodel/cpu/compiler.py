@@ -42,9 +42,6 @@ def reused_fragments(nest: CoreNest, steps: np.ndarray) -> tuple[np.ndarray, np.
     fragments. If the steps are one block of code, compilers load such a fragment once
     and keep it, whether or not a register is free.
 
-    Args:
-        steps: of the innermost reduction, in one block of code.
-
     Returns:
         the fragments, and how many stores and loads of them a step makes if all of them
         wait in memory.

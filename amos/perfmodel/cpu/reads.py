@@ -22,11 +22,6 @@ def scatter_penalty(operand: Operand, machine: Machine, nest: CoreNest) -> np.nd
     page. A loop order that moves to other rows after a short piece of each misses the first lines
     of every piece. A packed operand is stored in the order in which it is read, and so is the copy
     of a tile.
-
-    Args:
-        operand: a source, whose dimensions are in the order of memory.
-        machine: the size of its lines.
-        nest: the loops around.
     """
     if operand.packed:
         return np.zeros(len(nest.steps))

@@ -16,10 +16,6 @@ def conflict_bytes(operand: Operand, nest: CoreNest) -> np.ndarray | None:
     Rows whose distance is a multiple of a large power of two map to few of the sets. The cache
     holds as much of them as if all its sets were equally full.
 
-    Args:
-        operand: with its dimensions in the order of memory.
-        nest: the loops around.
-
     Returns:
         depths × schedules; nothing if its lines fall into all sets.
     """

@@ -18,10 +18,6 @@ def exchange_seconds(
     adjacent pieces, each prefetches lines that the other is about to write, and every one of these
     has to be fetched back. In longer pieces that happens only at the end, next to the following
     piece. A line shared by two pieces moves back and forth even without prefetches.
-
-    Args:
-        operand: the destination, whose dimensions are in the order of memory.
-        machine: its lines, and what fetching one back takes.
     """
     if not nest.steps.spatial:
         return np.zeros(len(nest.steps))

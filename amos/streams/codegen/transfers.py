@@ -123,11 +123,7 @@ class Transfers:
         return np.asarray(self.moved * fragments[self._buffer])
 
     def check(self) -> None:
-        """Refuse transfers outside of their buffers or tensors.
-
-        Raises:
-            StreamError: something is.
-        """
+        """Raise StreamError for transfers outside of their buffers or tensors."""
         depth = np.array([b.depth for b in self._stream.buffers])[self._buffer]
         over = (self.sizes > 0) & (self._sram + self.sizes > depth)
         for n in np.flatnonzero(over | ((self.moved > 0) & (self.region < 0)))[:1]:

@@ -77,7 +77,6 @@ class Writer(ABC):
         """Write the calls of one tile.
 
         Args:
-            loops: around them.
             tiles: of the destination, then of each source.
             bases: fragment on chip of the first step of all loops, of the same.
             first: whether accumulators have no sum yet.
@@ -97,11 +96,7 @@ class Writer(ABC):
         return {}
 
     def stream(self) -> Stream:
-        """Write the whole stream.
-
-        Raises:
-            BuildError: it is too long.
-        """
+        """Write the whole stream; raise BuildError if it is too long."""
         plan, limit = self.plan, self.plan.unit.instructions
         slots = itertools.cycle(plan.slots[plan.destination.name])
         for spatial, slot in zip(plan.output_tiles(), slots, strict=False):
@@ -233,11 +228,7 @@ class Writer(ABC):
 
 
 def refuse_extras(op: Operator, unit: str) -> None:
-    """Raise where an operator asks for more than loads and stores of whole fragments.
-
-    Raises:
-        BuildError: it has a prologue, several results, or stores elements elsewhere.
-    """
+    """Raise BuildError for prologues, several results, and elements that are stored elsewhere."""
     if op.prologues:
         raise BuildError(
             f"{unit} loads sources as they are: nothing computes {op.prologues[0]} there"

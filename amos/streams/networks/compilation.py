@@ -103,12 +103,7 @@ def compile_for_unit(
 
 
 def check_simulator(machine: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> None:
-    """Refuse a machine without a unit that a simulator runs.
-
-    Raises:
-        NetworkError: it has none.
-        UnknownNameError: there is no such machine.
-    """
+    """Raise NetworkError for a machine without a unit that a simulator runs."""
     described = machine if isinstance(machine, Machine) else machines.get(machine, intrinsics)
     if not target_of(described).has_simulator:
         raise NetworkError(
@@ -169,11 +164,7 @@ class _Builder:
         return self._streams[operator]
 
     def _fastest(self, product: Product) -> tuple[Candidate, SimulatedKernel]:
-        """Return the stream with the least simulated cycles of those that are ranked first.
-
-        Raises:
-            BuildError: none of them can be written; the message is the first one's.
-        """
+        """Return the stream of least simulated cycles among the first, or raise BuildError."""
         unit = product.mapping.intrinsic
         machine = self.chooser.target([unit])
         target = target_of(machine)
@@ -219,12 +210,7 @@ def _shrunk(array: np.ndarray) -> np.ndarray:
 
 
 def _correction(operator: Operator, name: str, arguments: Mapping[str, Operand]) -> np.ndarray:
-    """Return what shifting a source takes from the sums: 128 times those of the other factor.
-
-    Args:
-        operator: whose other factor is a constant.
-        arguments: the network's operands.
-    """
+    """Return what shifting a source takes from the sums: 128 times those of the other factor."""
 
     def fill(load: BufferLoad) -> BufferLoad:
         return replace(load, padding=1) if load.padded else load

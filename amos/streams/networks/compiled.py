@@ -108,11 +108,7 @@ class UnitNetwork(CallableNetwork):
         return self._run(arrays, compare=False, line=ProgressLine(False))
 
     def verify(self, samples: Samples | None, line: ProgressLine) -> UnitNetwork:
-        """Return it with comparisons of one run: of layers with NumPy, of the whole.
-
-        Raises:
-            NetworkError: a layer or the whole is wrong.
-        """
+        """Compare layers with NumPy and the whole, or raise NetworkError; return it with them."""
         network = self.network
         arrays: Sequence[Any] = random_arrays(network)
         if samples is not None:
@@ -136,11 +132,7 @@ class UnitNetwork(CallableNetwork):
         results: Sequence[np.ndarray],
         expected: Sequence[np.ndarray],
     ) -> Check:
-        """Compare the whole with the results of the model's framework.
-
-        Raises:
-            NetworkError: it differs by more than rounding.
-        """
+        """Compare the whole with the results of the model's framework, or raise NetworkError."""
         network, regions = self.network, self.network.networks.values()
         assert network.reference is not None
         compare = partial(
@@ -267,11 +259,7 @@ class UnitNetwork(CallableNetwork):
         return sum(run.products for run in self.runs) / total if total else None
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write model, streams and constants; see :func:`amos.streams.networks.export.write_files`.
-
-        Raises:
-            NetworkError: nothing can be written there.
-        """
+        """Write model, streams and constants; see :func:`.write_files`."""
         from amos.streams.networks.export import write_files
 
         return write_files(self, folder)

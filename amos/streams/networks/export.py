@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 def write_files(compiled: UnitNetwork, folder: str | Path) -> tuple[Path, ...]:
     """Write a network for a unit.
 
-    Args:
-        compiled: the network.
-        folder: where to; it is made if it is not there.
-
     Returns:
         the files: ``model.onnx``, in which each layer is a function of the domain ``amos`` that
         onnxruntime runs as well; ``report.json``; in ``streams`` a folder for each stream; and in

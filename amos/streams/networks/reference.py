@@ -20,8 +20,6 @@ def evaluate_reference(
     """Run the model in its framework.
 
     Args:
-        network: with a reference.
-        arrays: its inputs.
         optimized: as onnxruntime does by default: it then sums integers of quantized layers. Node
             by node it sums floats, and rounds them.
 

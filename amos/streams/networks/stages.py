@@ -54,11 +54,7 @@ class Layer:
     correction: np.ndarray | None = field(default=None, repr=False)
 
     def arrange(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the operands as the unit takes them, by tensor; others are left out.
-
-        Args:
-            values: operands by the tensors' names.
-        """
+        """Return those of the values that are operands, as the unit takes them, by tensor."""
         arranged = {}
         for tensor in self.operator.inputs:
             if tensor.name not in values:
@@ -122,11 +118,7 @@ class HostStage:
         return plain_session(self.model, optimized=True)
 
     def run(self, values: dict[str, np.ndarray]) -> None:
-        """Read values and write others.
-
-        Raises:
-            NetworkError: onnxruntime fails.
-        """
+        """Read values and write others; raise NetworkError if onnxruntime fails."""
         try:
             inputs = {port.name: values[port.name] for port in self._session.get_inputs()}
             results = self._session.run(None, inputs)
@@ -143,11 +135,7 @@ Stage = UnitStage | HostStage
 def list_stages(
     network: PartitionedNetwork, layers: Mapping[str, Sequence[Layer]]
 ) -> tuple[Stage, ...]:
-    """List the stages of a model.
-
-    Args:
-        layers: of each region, in the order of their results.
-    """
+    """List the stages of a model; ``layers`` are of each region, in the order of their results."""
     stages, external = list[Stage](), list[int]()
     for place in order_places(network.graph, network.regions):
         if isinstance(place, int):
@@ -172,12 +160,7 @@ def _external_stages(network: PartitionedNetwork, nodes: Sequence[int]) -> Itera
 def _region_stages(
     name: str, graph: Graph, outputs: Mapping[str, Node], layers: Iterable[Layer]
 ) -> Iterator[Stage]:
-    """Yield the stages of a region.
-
-    Args:
-        outputs: its results by their names in the model.
-        layers: that the unit computes.
-    """
+    """Yield the stages of a region, whose results ``outputs`` names as the model does."""
     names = {n.number: n.name or f"{name}.v{n.number}" for n in graph.nodes}
     ends = {layer.site.result.number: layer for layer in layers}
     on_unit = {node.number for layer in ends.values() for node in layer.site.nodes}

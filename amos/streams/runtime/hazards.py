@@ -30,14 +30,7 @@ class Accesses:
     def add(
         self, name: str, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray, writes: bool
     ) -> None:
-        """Add accesses of instructions to a buffer.
-
-        Args:
-            rows: in it.
-            numbers: of the instructions.
-            counts: rows of each.
-            writes: or reads.
-        """
+        """Add accesses of instructions to rows of a buffer, ``counts`` rows each."""
         # Numbers of 16 bits are sorted many times as fast.
         self._rows[name].append(
             rows.astype(np.uint16 if self._depths[name] < 1 << 16 else np.int64)

@@ -61,11 +61,7 @@ class StreamKernel:
         return list_files(self, name)
 
     def run(self, arguments: Mapping[str, np.ndarray] | None = None) -> None:
-        """Simulate one run; without arguments what it computes is left out.
-
-        Raises:
-            StreamError: the stream is not sound.
-        """
+        """Simulate one run; without arguments what it computes is left out."""
         clock, dram = self.plan.machine.clock, self.plan.machine.levels[-1]
         port = dram.read_bandwidth / clock
         self.last = simulate(self.stream, arguments, self.plan.unit, port)

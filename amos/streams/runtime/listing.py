@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def list_files(kernel: StreamKernel, name: str) -> dict[str, str | bytes]:
-    """List the files of a stream by name.
-
-    Args:
-        kernel: that was simulated.
-        name: what to call it.
-    """
+    """List the files of a stream that was simulated, by name."""
     contents: dict[str, str | bytes] = {
         "stream.json": json.dumps(_describe(kernel, name), indent=1) + "\n",
         "stream.txt": f"{kernel.stream}\n",

@@ -138,11 +138,7 @@ class _Race:
         self.order: list[int] = []
 
     def run(self) -> np.ndarray:
-        """Run all instructions; return them in the order in which they begin.
-
-        Raises:
-            StreamError: queues wait for each other, or tokens are left.
-        """
+        """Run all instructions; return them in the order in which they begin."""
         while True:
             started = [n for n in range(len(self.queues)) if self._begins(n)]
             if not any(self.active):

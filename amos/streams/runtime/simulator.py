@@ -43,7 +43,6 @@ def simulate(
     """Run a stream.
 
     Args:
-        stream: the instructions.
         dram: tensors that are there before, one row a fragment; ``None`` to compute nothing,
             and see how long it takes and whether it is sound.
         unit: costs of the queues.

@@ -63,11 +63,7 @@ class Encoding:
 
     @staticmethod
     def of(buffers: tuple[Buffer, ...]) -> Encoding:
-        """Create the encoding of a unit.
-
-        Raises:
-            BuildError: instructions or micro-operations are too short for its buffers.
-        """
+        """Create the encoding of a unit, or raise BuildError where its buffers are too large."""
         bits = {b.name: max(1, (b.depth - 1).bit_length()) for b in buffers}
         encoding = Encoding(**{name: bits[name] for name in ("uop", "acc", "inp", "wgt")})
         for what, size, room in (
@@ -126,11 +122,7 @@ class Encoding:
         return self.looped, self.factors if opcode == _GEMM else self.operation
 
     def encode(self, instruction: Instruction) -> bytes:
-        """Encode an instruction in bytes, lowest first.
-
-        Raises:
-            BuildError: a value does not fit its field.
-        """
+        """Encode an instruction, lowest byte first, or raise BuildError if a value does not fit."""
         return self._encode([instruction]).tobytes()
 
     def _encode(self, instructions: Sequence[Instruction]) -> np.ndarray:
@@ -157,11 +149,7 @@ class Encoding:
         return words
 
     def decode(self, data: bytes) -> Instruction:
-        """Decode an instruction of 16 bytes.
-
-        Raises:
-            BuildError: there is none of that opcode, memory or operation.
-        """
+        """Decode an instruction of 16 bytes; raise BuildError if there is none of that opcode."""
         words = [int.from_bytes(data[n : n + 8], "little") for n in (0, 8)]
         opcode = words[0] & 0b111
         if opcode > _ALU:
@@ -173,19 +161,11 @@ class Encoding:
         return instruction_of(values)
 
     def binary(self, stream: Stream) -> bytes:
-        """Encode all instructions of a stream.
-
-        Raises:
-            BuildError: a value does not fit its field.
-        """
+        """Encode all instructions of a stream."""
         return self._encode(stream.instructions).tobytes()
 
     def micro_operations(self, uops: np.ndarray) -> np.ndarray:
-        """Encode micro-operations (n × destination, source, weight) as 32-bit words.
-
-        Raises:
-            BuildError: an index does not fit its field.
-        """
+        """Encode micro-operations (n × destination, source, weight) as 32-bit words."""
         words, at = np.zeros(len(uops), np.uint32), 0
         for column, (name, bits) in enumerate(self.micro.items()):
             for index in (uops[:, column].min(initial=0), uops[:, column].max(initial=0)):
@@ -225,11 +205,7 @@ def _values(instruction: Any) -> tuple[int, ...]:
 
 
 def instruction_of(values: dict[str, int]) -> Instruction:
-    """Create the instruction of named fields.
-
-    Raises:
-        BuildError: there is no such memory or operation.
-    """
+    """Create the instruction of named fields; raise BuildError if there is none."""
     fields: dict[str, Any] = {name: bool(values[name]) for name in _TOKENS}
     if values["opcode"] == _FINISH:
         return Finish(**fields)

@@ -50,11 +50,7 @@ class Looped(Compute):
         return self.outer * self.inner * (self.end - self.begin)
 
     def walk(self, memory: Memory, run: Sequence[Any]) -> tuple[_Walk, np.ndarray]:
-        """Return how indices of a run move, and where they begin: destination, source, weight.
-
-        Raises:
-            StreamError: there are none.
-        """
+        """Return how indices of a run move, and where they begin: destination, source, weight."""
         whole = memory.chip["uop"]
         for instruction in run:
             if not (
@@ -72,11 +68,7 @@ class Looped(Compute):
         return self.dst, self.src
 
     def check(self, memory: Memory, buffer: str, rows: np.ndarray) -> np.ndarray:
-        """Return rows of a buffer, in rising order, if all are in it.
-
-        Raises:
-            StreamError: one is outside of it.
-        """
+        """Return rows of a buffer, in rising order; raise StreamError if one is outside of it."""
         depth = len(memory.chip[buffer])
         if rows[-1] >= depth:
             raise StreamError(f"{self}: index {rows[-1]} of {buffer}, which has {depth}")

@@ -39,9 +39,6 @@ def arrange_loops(loops: tuple[Step, ...], most: int, interval: int) -> Arranged
         loops: in any order.
         most: micro-operations that it may have.
         interval: operations from one on an accumulator to the next one on it, at least.
-
-    Returns:
-        ``None`` if there is none.
     """
     steps = _merge([step for step in loops if step.length > 1])
     unit_step = Step(1, (0, 0, 0))

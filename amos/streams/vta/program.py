@@ -25,11 +25,7 @@ _UOP_BITS = 32
 
 
 def check(op: Operator) -> None:
-    """Refuse operations on operands, besides the product, that VTA cannot do.
-
-    Raises:
-        BuildError: one line says what.
-    """
+    """Raise BuildError for operations on operands, besides the product, that VTA cannot do."""
     refuse_extras(op, "VTA")
     alu_steps(op)
 
