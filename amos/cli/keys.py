@@ -22,7 +22,6 @@ class Key:
 
     Attributes:
         table: the header that it stands below; empty for the top of a file.
-        name: of the key.
         kind: of its value, in words.
         default: its value where it is left out; ``None`` where it must not be.
         meaning: from the docstring.

@@ -109,12 +109,7 @@ def sweep_command(
 
 @dataclass(frozen=True)
 class _Model:
-    """A network that each process reads for itself.
-
-    Attributes:
-        path: of its file.
-        shapes: of inputs that it leaves open.
-    """
+    """A network that each process reads for itself, and shapes of inputs that it leaves open."""
 
     path: str
     shapes: tuple[tuple[str, tuple[int, ...]], ...]

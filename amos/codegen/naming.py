@@ -46,12 +46,7 @@ def _spellings(name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """Spellings of an operator's names, each different from all the others.
-
-    Attributes:
-        tensors: spelling of each tensor's name.
-        iterations: spelling of each iteration's name.
-    """
+    """Spellings of an operator's tensors and iterations, each different from all the others."""
 
     tensors: MappingType[str, str]
     iterations: MappingType[str, str]

@@ -146,10 +146,6 @@ class Convolution:
         orders: for image, weight and output the order of dimensions: samples, groups,
             channels (input, or output and input), then the image or the window.
         parts: for each how many dimensions become one.
-        stride: along each dimension of the image.
-        dilation: the same.
-        padding: the same.
-        groups: number of groups.
     """
 
     orders: tuple[tuple[int, ...], ...]

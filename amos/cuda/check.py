@@ -46,9 +46,6 @@ class GpuRow:
 
     Attributes:
         kernel: its folder, from the one that was asked for.
-        gpu: name of the GPU.
-        intrinsic: name of the intrinsic.
-        operator: the operator's name.
         correct: whether the elements that were compared are right.
         largest_difference: among them.
         elements: how many were compared.

@@ -35,11 +35,9 @@ class Gpu:
     """The first GPU of this machine.
 
     Attributes:
-        name: as its driver calls it.
         capability: 90 for 9.0.
         cache: bytes of the cache that all multiprocessors share.
         driver: newest CUDA version that the driver knows.
-        library: the driver.
     """
 
     name: str
@@ -71,7 +69,6 @@ class GpuPlace(Place):
     """A GPU to measure on.
 
     Attributes:
-        architecture: that the kernel keeps to, ``"sm_90"``.
         driver: library of the driver. A worker loads it: it does not outlive a fork.
     """
 
@@ -91,9 +88,6 @@ class GpuPlace(Place):
 
 class GpuExecutor(DescribedExecutor):
     """One GPU, driven by one worker process.
-
-    Args:
-        machine: description that schedules are made for; the GPU is that or a newer one.
 
     Raises:
         MeasureError: the GPU is older than the machine's kernels.

@@ -32,11 +32,7 @@ _MATRICES = 75
 
 @dataclass(frozen=True)
 class Tile(Fragment):
-    """One fragment of an operand, in shared memory and in the tensor.
-
-    Attributes:
-        statement: the intrinsic's memory statement for it.
-    """
+    """One fragment of an operand, in shared memory by its ``statement``, and in the tensor."""
 
     statement: Memory
 

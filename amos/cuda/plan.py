@@ -86,8 +86,6 @@ class GpuPlan(DevicePlan):
     """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
-        mapping: the mapping; its intrinsic has an implementation in CUDA.
-        schedule: of the mapping.
         architecture: for which the kernel is written, as ``"sm_80"``.
 
     The others are the numbers of :class:`amos.cuda.blocks.Blocks` under the same names.

@@ -20,13 +20,7 @@ from amos.ir.tasks import TaskMapping, repeat, spatial
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction in which fragments are staged.
-
-    Attributes:
-        name: the loop, or ``"step"``.
-        extent: how many fragments of it are staged together.
-        stride: elements between neighbours.
-    """
+    """A loop, or ``"step"``, with fragments staged together, ``stride`` elements apart."""
 
     name: str
     extent: int
@@ -38,14 +32,10 @@ class SharedOperand:
     """A source of the intrinsic in shared memory.
 
     Attributes:
-        tile: one fragment of it.
-        number: its position among the sources.
         axes: every direction with more than one fragment, fastest first.
         row: elements from one row to the next.
         padding: those of them behind the row; -1 if pieces of rows change places instead.
         vector: elements that one copy moves.
-        copies: of all threads that fill one stage.
-        threads: of the block.
         bytes: of one stage, padding included.
         is_async: whether its copies are made by ``cp.async``.
         is_realigned: whether its copies shift what they read into place.

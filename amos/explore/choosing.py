@@ -49,9 +49,7 @@ class Product:
     """A candidate kernel of an operator on an instruction, not built yet.
 
     Attributes:
-        candidate: mapping and schedule.
         mappings: how many mappings the instruction has.
-        prediction: the model's account of it.
         seconds: measured; ``None`` if it was not.
         implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
     """
@@ -78,7 +76,6 @@ class _Request:
     """A search for products.
 
     Attributes:
-        operator: the task's.
         count: products of each instruction.
         search: of several products; a descent finds a single one.
         instructions: how many are searched.

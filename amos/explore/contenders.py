@@ -44,7 +44,6 @@ class Contender:
     """An instruction in a search, or one that could not take part.
 
     Attributes:
-        intrinsic: the instruction.
         mappings: how many it has under the rule.
         utilization: the best of them.
         bound: least cycles of its calls, summed over all cores.

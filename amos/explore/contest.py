@@ -57,12 +57,7 @@ class Entry:
 
 @dataclass
 class Contest:
-    """Sessions of several instructions, which share the trials.
-
-    Attributes:
-        entries: those that take part.
-        out: instructions that do not, with the reason.
-    """
+    """Sessions of instructions that share the trials, and those that are out, with the reason."""
 
     entries: list[Entry]
     out: list[Contender] = field(default_factory=list)

@@ -29,12 +29,7 @@ _SEVERAL, _FAR = 4, 4.0
 
 
 class Outcome(Shown):
-    """Figures of a search over kernels, of an operator or a chain.
-
-    Attributes:
-        operator: what was searched.
-        trials: every candidate that was tried, in order.
-    """
+    """Figures of a search over kernels, of an operator or a chain, with trials in order."""
 
     operator: Operator | Chain
     trials: tuple[Any, ...]
@@ -70,13 +65,10 @@ class Exploration(Outcome):
 
     Attributes:
         operator: the operator, with its dtypes filled in.
-        intrinsic: the instruction it was mapped to.
-        machine: the machine, as measured or described.
         counts: number of mappings under each rule.
         searched: number of mappings that were searched.
         space_size: number of mapping and schedule assignments among them.
         method: name of the search method; ``"few"`` of listed schedules.
-        seed: seed of the random generator.
         objective: what was minimized; one of :data:`amos.explore.objective.OBJECTIVES`.
         least: lower bound of the searched mappings' schedules; of streamed units only.
         certificate: what the method ``optimal`` has proven of the model's best candidate.

@@ -36,8 +36,6 @@ class GeneticSearch(Search):
     Attributes:
         toolbox: ``individual``, ``mate``, ``mutate`` and ``select``.
         survivors: the hall of fame, from which parents are selected.
-        statistics: of the scores of the survivors.
-        logbook: one record a generation, that is, for each batch of scores.
     """
 
     has_operators: ClassVar[bool] = True

@@ -36,9 +36,6 @@ class Guided:
     """Runs a method on the model, and proposes its best candidates for measuring.
 
     Args:
-        problem: holds the model, its correction, and measurements.
-        rng: the only source of chance.
-        method: makes the search method.
         epsilon: share of random candidates in each batch, 0 to 1.
         retain: share of the mappings that the rest of a batch comes from; see
             :mod:`amos.explore.retention`.

@@ -31,11 +31,6 @@ class Individual(list[float | None]):
     :meth:`repair` takes the feasible candidate that is nearest. ``None`` leaves a variable
     to the solver, which draws it.
 
-    Args:
-        space: the schedules of the mapping.
-        positions: one for each of its variables, in their order.
-        fitness: an empty one.
-
     Attributes:
         fitness: the score, once the candidate has one.
     """
@@ -150,12 +145,7 @@ def positions_of(space: ScheduleSpace, values: dict[str, Value]) -> list[float |
 
 
 class Survivors(tools.HallOfFame):  # type: ignore[misc]
-    """The best individuals so far, but at most so many of one mapping and register tile.
-
-    Args:
-        most: how many in all.
-        alike: how many with the same :attr:`Individual.niche`.
-    """
+    """The best ``most`` individuals so far, at most ``alike`` of one :attr:`Individual.niche`."""
 
     def __init__(self, most: int, alike: int) -> None:
         super().__init__(most)

@@ -37,7 +37,6 @@ class Search:
 
     Attributes:
         problem: the joint space of mappings and schedules.
-        rng: the only source of chance.
         results: candidates with their scores, in the order they were told.
         inner: scores of the model that one batch of measurements is worth.
         logbook: results of each generation; empty for a method without generations.

@@ -33,15 +33,7 @@ _REPEAT, _BUILDING, _BEFORE = 12, 1.0, 2
 
 
 class Watch:
-    """Follows one exploration.
-
-    Args:
-        total: requested trials.
-        time_limit: seconds after which the search stops.
-        progress: True for a line on a terminal or in a notebook, False for nothing;
-            a function is called after each trial instead.
-        records: the file that keeps the trials.
-    """
+    """Follows one exploration on a terminal, in a notebook, or by a function of each trial."""
 
     def __init__(
         self,

@@ -24,7 +24,6 @@ class Replay:
 
     Attributes:
         candidate: the mapping and schedule, rebuilt.
-        measurement: the new one.
         recorded_seconds: of the record, if it was measured.
         notes: why the two may not compare, in words.
     """

@@ -16,12 +16,7 @@ from amos.records.store import Records, now
 
 
 class RunLog:
-    """Records of one run; the same command finds it again.
-
-    Args:
-        records: the file, or None to keep nothing.
-        run: says which run it is.
-    """
+    """Records of one run, which the same command finds again; without a file nothing is kept."""
 
     def __init__(self, records: Records | None, run: Run) -> None:
         self.run, self._records, self._key = run, records, run.key

@@ -28,14 +28,10 @@ class Session:
     """One exploration under way.
 
     Attributes:
-        problem: the space, told of every trial.
-        search: proposes candidates.
         executor: measures them; without one, predictions count as scores.
         log: records of the run, earlier and new ones.
         implementation: of the intrinsic; see :class:`amos.measure.executor.Task`.
-        flush: bytes of cache to overwrite before each timing.
         replayed: trials whose measurement was found in the record.
-        measured: measurements made.
     """
 
     problem: Problem

@@ -57,7 +57,6 @@ class Point:
 
     Attributes:
         settings: changed values by path.
-        operator: name.
         mappings: how many there are under the rule ``access``.
         infeasible: how many of them have no schedule that fits the buffers.
         utilization: share of the unit's operations that the best mapping needs.

@@ -22,15 +22,7 @@ _BEGIN = '{"digest": "'
 
 
 class PointFile:
-    """Points by their digest.
-
-    Args:
-        path: of the file; it is made if it is not there.
-        fields: names of a point's fields.
-
-    Raises:
-        RecordError: it cannot be read, or is no file of points.
-    """
+    """Points by their digest, with ``fields``, in a file; RecordError if it is no such file."""
 
     def __init__(self, path: Path, fields: Set[str]) -> None:
         self._path = path

@@ -48,7 +48,6 @@ class Engine:
     Args:
         files: descriptions of further intrinsics, already loaded, by name.
         machines: machines besides the described ones.
-        initial: the page's first state.
         host: measures how fast this computer executes an intrinsic, if the page may ask
             for that.
     """

@@ -62,8 +62,6 @@ class Server(ThreadingHTTPServer):
     """An HTTP server with an explorer's page, listening once it is made.
 
     Args:
-        engine: the engine.
-        host: address to listen on.
         port: port to listen on; 0 for any that is free.
         public: listen on an address that others can reach.
 

@@ -18,12 +18,7 @@ _SHOWN_AT = {"assignment": "matching"} | dict.fromkeys(("first", "count", "words
 
 
 class FieldError(AmosError):
-    """A field of the explorer holds something that cannot be used.
-
-    Args:
-        field: name of the field.
-        message: as on the command line.
-    """
+    """A field of the explorer holds something that cannot be used; said as on the command line."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -38,9 +33,6 @@ class State:
         operator: a name of the library, a layer, or math.
         extents: ``k=64, p=28``, what differs from the operator's own.
         dtype: one request for all tensors, or nothing.
-        layout: layout of a library operator, or nothing.
-        intrinsic: name of the intrinsic.
-        rule: the rule that judges.
         machine: name of the machine that the model predicts for, ``auto`` for the
             first one that has a rate for the intrinsic, or nothing.
         sizes: ``extents.i2=8, memory.acc.capacity=32k``, what differs from the descriptions

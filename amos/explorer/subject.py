@@ -38,7 +38,6 @@ class Offer:
 
     Attributes:
         files: intrinsics described in a file, and where that is.
-        machines: machines besides the described ones.
         host: this computer, measured for an intrinsic; ``None`` if that is not on offer.
     """
 
@@ -82,7 +81,6 @@ class Subject:
     """The objects that a state names.
 
     Attributes:
-        space: the mappings of an operator on an intrinsic under a rule.
         assignment: the matching that is looked at.
         order: the order of the sources that it is looked at in.
         machine: where the model runs it, if anywhere.

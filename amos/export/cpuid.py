@@ -46,12 +46,7 @@ static int amos_cpu_has(unsigned leaf, unsigned subleaf, int word, int bit, unsi
 
 @dataclass(frozen=True)
 class FeatureQuery:
-    """C that queries features.
-
-    Attributes:
-        helper: definitions that precede the function that queries.
-        tests: an expression for each feature, true if the CPU has it.
-    """
+    """C that queries features: definitions, and an expression for each, true if the CPU has it."""
 
     helper: str
     tests: tuple[str, ...]

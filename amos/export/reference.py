@@ -36,13 +36,7 @@ _SAMPLES = 4096
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs and expected results of the test program.
-
-    Attributes:
-        trial: which of the choices of an epilogue's tensors this is.
-        inputs: an array for each input.
-        outputs: NumPy's results.
-    """
+    """Inputs and NumPy's results for the test program, by a choice of an epilogue's tensors."""
 
     trial: int
     inputs: dict[str, np.ndarray]

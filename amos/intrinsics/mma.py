@@ -115,13 +115,7 @@ def _layout(indices: tuple[str, str], where: tuple[str, str], size: int) -> Frag
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers in which a lane holds its elements of a fragment.
-
-    Attributes:
-        type: in C.
-        constraint: in ``asm``.
-        count: how many there are.
-    """
+    """A C type, an ``asm`` constraint and the number of registers of a lane's elements."""
 
     type: str
     constraint: str

@@ -21,8 +21,6 @@ class Placement:
     """Addresses of a fragment's elements, counted in elements from its base address.
 
     Attributes:
-        shape: of the fragment, in the order of its indices.
-        strides: of each index.
         step: from a fragment to the next one: its span, rounded up to the alignment.
     """
 

@@ -15,10 +15,8 @@ class Scratchpad:
 
     Attributes:
         name: its scope in memory statements.
-        capacity: bytes.
         banks: parts that are accessed independently of each other.
         double: whether it can be filled or emptied while it is in use.
-        operands: names of the operands that share it.
     """
 
     name: str

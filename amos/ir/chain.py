@@ -127,7 +127,6 @@ class Statement:
     """One statement of a chain.
 
     Attributes:
-        text: as its author wrote it.
         steps: four for ``softmax``, one for any other statement.
     """
 
@@ -149,10 +148,6 @@ class Statement:
 @dataclass(frozen=True, repr=False)
 class Chain(Shown):
     """Several statements as one computation; :meth:`Operator.parse` reads them.
-
-    Attributes:
-        statements: in the order in which they are computed.
-        name: what the chain is called.
 
     Raises:
         OperatorError: a tensor is read before it is written, written twice, or read by nothing.

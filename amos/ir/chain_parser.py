@@ -51,15 +51,7 @@ _AGAIN = 2
 
 @dataclass
 class ChainParser:
-    """Parser of the statements of a chain, with the known facts about their tensors.
-
-    Attributes:
-        extents: extent of each iteration.
-        dtypes: dtypes by tensor.
-        shapes: shapes by tensor; those of inputs follow from their accesses.
-        written: each tensor that a statement wrote, with its iterations.
-        literals: each literal matrix.
-    """
+    """Parser of the statements of a chain, with the known facts about their tensors."""
 
     extents: Mapping[str, int]
     dtypes: Mapping[str, str]

@@ -9,11 +9,8 @@ class Scanner(Reader):
     """The target of a statement, and all its accesses.
 
     Attributes:
-        name: of the tensor that is written.
         indexed: whether indices follow the name.
         accesses: with the target first if it is indexed.
-        reads: names of all tensors in the value.
-        sign: of the assignment.
         start: column of the value.
     """
 

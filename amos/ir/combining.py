@@ -22,8 +22,6 @@ class Function:
     """A function of two values.
 
     Attributes:
-        symbol: how statements spell it.
-        ufunc: the same in NumPy.
         ordered: whether it compares its arguments, which then must not have wrapped around.
         commutes: whether its arguments may be swapped.
     """

@@ -65,14 +65,7 @@ ACC = "acc"
 
 @dataclass(frozen=True)
 class Elementwise:
-    """An elementwise expression: the common part of epilogues and prologues.
-
-    Attributes:
-        expression: the value.
-
-    Raises:
-        OperatorError: a tensor has a dtype that expressions do not take.
-    """
+    """An elementwise expression: the common part of epilogues and prologues."""
 
     expression: Node
 

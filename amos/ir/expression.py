@@ -75,9 +75,7 @@ class Function:
     """A function that is defined by an expression of its parameters.
 
     Attributes:
-        name: the name in calls.
         parameters: names of the variables; an argument is computed once.
-        body: the expression that defines it.
         of_floats: whether integers are converted before; otherwise they are if any
             argument is a float.
     """
@@ -152,10 +150,6 @@ class Node:
 
     Attributes:
         name: of a variable, an operation or a function; ``number`` or ``read``.
-        arguments: operands of the operation or function.
-        value: of a number.
-        load: the access, of a read.
-        function: the function that the node calls, if any.
     """
 
     name: str

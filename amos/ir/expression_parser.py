@@ -54,10 +54,6 @@ class ExpressionReader(IndexReader):
     """One method for each rule of the grammar.
 
     Args:
-        text: the text to read.
-        extents: extents of iterations that may index tensors.
-        dtypes: of tensors, by name.
-        shapes: of tensors, by name.
         what: the kind of its indices, for messages.
         default_dtypes: dtypes of tensors missing from ``dtypes``; others are float32.
         variables: names that are variables of the tree.

@@ -208,13 +208,7 @@ class Reader:
 
 
 class IndexReader(Reader):
-    """A reader of accesses by iterations that already exist.
-
-    Args:
-        text: the text to read.
-        extents: extents of iterations that may index tensors.
-        what: the kind of text, for messages.
-    """
+    """A reader of accesses by iterations that already exist."""
 
     def __init__(self, text: str, extents: Mapping[str, int], what: str) -> None:
         super().__init__(text)

@@ -23,9 +23,6 @@ class Expr:
     """A C expression of type int whose value lies between ``low`` and ``high``.
 
     Attributes:
-        code: the text.
-        low: smallest value that it can have.
-        high: largest value that it can have.
         atom: whether the text needs no brackets as an operand.
         terms: summands; empty for a value that is no sum.
         name: a variable that holds the value, for uses that cannot split the sum.

@@ -51,8 +51,6 @@ class Tensor:
     """An n-dimensional buffer.
 
     Attributes:
-        name: name of the tensor.
-        shape: extents.
         dtype: canonical name; ``None`` while it is still open. A range, as
             :func:`amos.ir.dtype` reads it, is moved to ``bounds``.
         bounds: smallest and largest declared value; ``None`` if all values may occur.
@@ -176,8 +174,6 @@ class Compute:
     neutral value (operators) or at the value of the accumulator (intrinsics).
 
     Attributes:
-        dst: the destination.
-        sources: in the order written.
         iterations: spatial ones first.
         combiner: ``"+"``, ``"*"``, ``"max"``, ``"min"``, or nothing for ``=``.
         join: ``"*"``, ``"+"``, ``"-"``, ``"max"`` or ``"min"``; ``"*"`` for a single source.

@@ -29,7 +29,6 @@ class Prologue(Elementwise):
     """A source of a statement as an expression of other tensors.
 
     Attributes:
-        tensor: name of the source.
         dimensions: names of the source's dimensions, which index the tensors.
         dtype: canonical dtype of the source: floats are rounded to the nearest integer,
             ties to even, and clamped to its range, as an epilogue's results are.

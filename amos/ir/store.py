@@ -57,11 +57,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Store(BufferLoad):
-    """An access to a result, by iterations and by digits of them.
-
-    Attributes:
-        digits: the digits, which ``indices`` names by their text.
-    """
+    """An access to a result, by iterations and digits of them, which indices name by text."""
 
     digits: tuple[Digit, ...] = ()
 

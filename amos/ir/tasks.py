@@ -41,13 +41,7 @@ _NEEDS = "expected + * // % of integers alone"
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMapping(Shown, ABC):
-    """A grid of tasks shared out among workers; every task is done exactly once.
-
-    Attributes:
-        shape: tasks along each dimension.
-        workers: number of workers.
-        turns: tasks that one worker does, at most.
-    """
+    """A grid of tasks shared out among workers; every task is done exactly once."""
 
     shape: tuple[int, ...]
     workers: int

@@ -26,14 +26,7 @@ _MOST_OPERATIONS = 4096
 
 @dataclass(frozen=True)
 class Literal:
-    """A literal matrix as a factor of a statement.
-
-    Attributes:
-        name: of the matrix.
-        values: its rows.
-        row: the iteration over rows.
-        column: the iteration over columns; the product sums over it.
-    """
+    """A literal matrix, by rows, as a factor of a statement; the product sums over ``column``."""
 
     name: str
     values: tuple[tuple[int | float, ...], ...]

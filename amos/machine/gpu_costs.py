@@ -84,13 +84,7 @@ class GpuCosts:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """Capacities of one multiprocessor of an architecture.
-
-    Attributes:
-        architecture: first one with these limits, as 80 for ``sm_80``.
-        threads, blocks: that are resident.
-        shared: bytes of shared memory.
-    """
+    """Capacities of one multiprocessor of an architecture."""
 
     architecture: int
     threads: int

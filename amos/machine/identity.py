@@ -21,7 +21,6 @@ class Identity:
     Attributes:
         name: ``"host"``, or the name of a described machine.
         model: CPU model; of a described machine a digest of its figures.
-        cores: processors that candidates may use.
         system: operating system and architecture.
         compilers: name and version of each package that generates code.
     """

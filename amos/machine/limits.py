@@ -13,12 +13,7 @@ _USUAL = 1 << 18
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """Limits that decide how a nest is divided among cores, and where copies are placed.
-
-    Attributes:
-        cores: number of cores that run a kernel.
-        cache: bytes of the largest cache that no core shares with another.
-    """
+    """Cores, and bytes of the largest private cache, which decide shares and places of copies."""
 
     cores: int
     cache: int

@@ -53,11 +53,6 @@ class MappingSpace(Shown, Sequence[Mapping]):
     Mappings are ordered by order of the sources, then lexicographically over the
     software iterations in loop order, where an intrinsic iteration comes before
     none. So the first mapping of a 2-D convolution uses all its iterations.
-
-    Attributes:
-        operator: the operator, as given.
-        intrinsic: the intrinsic.
-        rule: the rule of validity.
     """
 
     def __init__(

@@ -25,8 +25,6 @@ class Mapping(Shown):
     """A matching that a rule accepts (AMOS, Definition 4.3).
 
     Attributes:
-        operator: the operator, every dtype set.
-        intrinsic: the intrinsic.
         assignment: for each software iteration, in loop order, the index of its
             intrinsic iteration, or -1.
         order: for each source of the intrinsic the index of the operator's

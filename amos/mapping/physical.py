@@ -89,11 +89,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class VirtualMapping(Shown):
-    """A mapping onto one call engine that holds every fused index as a whole.
-
-    Attributes:
-        mapping: the mapping that this places.
-    """
+    """A mapping onto one call engine that holds every fused index as a whole."""
 
     mapping: Mapping
 

@@ -71,12 +71,7 @@ class Executor(Closing):
 
 
 class LocalExecutor(Executor):
-    """One worker process on this machine.
-
-    Args:
-        timeout: seconds that one candidate may take.
-        memory: bytes that it may allocate; see :class:`amos.measure.Runner`.
-    """
+    """One worker process on this machine; see :class:`amos.measure.Runner` for its limits."""
 
     def __init__(self, timeout: float = DEFAULT_TIMEOUT, memory: int | None = None) -> None:
         self.runner = Runner(timeout, memory)
@@ -118,11 +113,7 @@ class LocalExecutor(Executor):
 
 
 class DescribedExecutor(LocalExecutor):
-    """One worker process on this machine that measures for a described one.
-
-    Args:
-        identity: the measuring machine, in records.
-    """
+    """One worker process on this machine that measures for a described one."""
 
     def __init__(
         self, machine: Machine, identity: Identity, timeout: float, memory: int | None

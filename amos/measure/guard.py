@@ -48,7 +48,6 @@ class _Worker:
     """A forked worker and the pipes to it.
 
     Args:
-        references: results that the guard has computed.
         memory: bytes that the worker may allocate, with the references; 0 for no limit.
         ready: preparations that the worker inherits, and those that failed.
     """

@@ -41,12 +41,7 @@ class HelperLost(AmosError):
 
 @dataclass(frozen=True)
 class _Answer:
-    """Outcome of a call.
-
-    Attributes:
-        value: of the function.
-        error: that it raised.
-    """
+    """Outcome of a call: a value, or the error that it raised."""
 
     value: Any = None
     error: BaseException | None = None
@@ -58,7 +53,6 @@ class _Helper:
 
     Attributes:
         parent: process that it belongs to.
-        process: itself, once it was started.
         listens: whether it has reported that it is ready for calls.
         lock: of the thread that calls it.
     """

@@ -43,7 +43,6 @@ class Failure:
     Attributes:
         failure: kind, as in :class:`amos.records.Measurement`; also ``"probe"``, ``"unheld"``
             for a dtype that no CPU kernel can hold, or ``"unreachable"``.
-        message: what happened, in one line.
     """
 
     failure: str
@@ -57,7 +56,6 @@ class Context:
     Attributes:
         references: expected results, computed by the guard as far as the job needs them.
         wait: returns when this process has the cores to itself.
-        limit: seconds that the job may take.
     """
 
     references: References
@@ -88,8 +86,6 @@ class Request:
     """A job with its limits.
 
     Attributes:
-        job: the job.
-        limit: seconds that it may take.
         memory: bytes that it may allocate; 0 for no limit.
         provided: intrinsics that a file or a program described.
     """
@@ -105,7 +101,6 @@ class Reply(Generic[T]):
     """Outcome of a request.
 
     Attributes:
-        answer: of the job, or why there is none.
         work_seconds: that the job took.
         retire: True if the worker has grown too much to be kept.
     """

@@ -24,12 +24,7 @@ _LESS = ("latency", "interval", "launch")
 
 
 class Stream(NamedTuple):
-    """The bytes that are streamed to measure a level.
-
-    Attributes:
-        size: bytes of each core.
-        cores: that stream at once.
-    """
+    """The bytes that each of some cores streams to measure a level."""
 
     size: int
     cores: int

@@ -29,12 +29,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Demand:
-    """Memory and time for the inputs of an operator, its result and NumPy's reference.
-
-    Attributes:
-        bytes: least memory.
-        seconds: that computing the reference takes, roughly.
-    """
+    """Bytes and rough seconds for inputs of an operator, its result and NumPy's reference."""
 
     bytes: int
     seconds: float

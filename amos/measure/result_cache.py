@@ -50,9 +50,7 @@ class ResultCache:
     """A folder of results, which several processes may read and write at once.
 
     Attributes:
-        folder: of the entries.
         most_bytes: that they may take; those that were not used for longest are removed.
-        stores: number of entries that this process has written.
     """
 
     folder: Path

@@ -27,8 +27,6 @@ class RpcExecutor(LocalExecutor):
 
     Args:
         address: ``"rpc://HOST:PORT/KEY"`` of the tracker and the kind of board.
-        timeout: seconds that one candidate may take.
-        memory: bytes that compiling it may allocate; see :class:`amos.measure.Runner`.
 
     Raises:
         MeasureError: the address is not of that form, or no tracker answers there.

@@ -61,11 +61,9 @@ class Task:
     """One requested measurement.
 
     Attributes:
-        candidate: mapping and schedule.
         repeat: timings of a quiet measurement; a noisy one is prolonged, one that
             would take long is shortened.
         implementation: ``"native"`` or ``"generic"``; by default the one that exists.
-        flush: bytes of cache to overwrite before each timing.
         predicted: seconds of one run by the model, which the time limit allows for.
         rival: seconds of the fastest kernel so far; a far slower one is timed less often.
         place: where to run it; by default on this CPU.

@@ -36,19 +36,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class OpenClDevice:
-    """A device of this machine.
-
-    Attributes:
-        name: as its platform and it call themselves.
-        driver: its version.
-        units: compute units.
-        group_items: work-items of a group at most.
-        local_bytes: local memory of a group at most.
-        cache: bytes of the cache of its memory.
-        clock: cycles per second.
-        extensions: names of what it can beyond the standard.
-        is_cpu: whether its units are cores of a CPU.
-    """
+    """A device of this machine; sizes in bytes, the clock in cycles per second."""
 
     name: str
     driver: str
@@ -81,12 +69,7 @@ def find_device(words: str = "") -> OpenClDevice:
 
 @dataclass(frozen=True)
 class OpenClPlace(Place):
-    """A device to measure on.
-
-    Attributes:
-        machine: whose limits kernels keep to.
-        words: part of the name of the device.
-    """
+    """A device, by part of its name, to measure on in the limits of a machine."""
 
     machine: Machine
     words: str
@@ -98,12 +81,7 @@ class OpenClPlace(Place):
 
 @dataclass(frozen=True)
 class PeakJob:
-    """The rate of multiply-adds of vectors in registers, measured where candidates are.
-
-    Attributes:
-        width: floats of a vector.
-        words: part of the name of the device.
-    """
+    """The rate of multiply-adds of vectors of ``width`` floats, measured where candidates are."""
 
     intrinsics: ClassVar[tuple[Intrinsic, ...]] = ()
     needs: ClassVar[frozenset[Operator | str]] = frozenset()
@@ -120,11 +98,6 @@ class PeakJob:
 
 class OpenClExecutor(DescribedExecutor):
     """One device, driven by one worker process.
-
-    Args:
-        machine: description that schedules are made for.
-        device: at least as large.
-        words: part of the name of the device.
 
     Raises:
         MeasureError: the device lacks something that kernels for the machine may use.

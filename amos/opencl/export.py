@@ -53,13 +53,7 @@ static double from_bfloat16(cl_ushort bits) {
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What is written down.
-
-    Attributes:
-        source: OpenCL C.
-        launch: contents of ``launch.json``.
-        names: identifiers in C of its arguments, in order.
-    """
+    """OpenCL C, contents of ``launch.json``, and identifiers in C of arguments, in order."""
 
     source: str
     launch: dict[str, Any]

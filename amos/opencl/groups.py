@@ -93,11 +93,7 @@ def register_sizes(structure: Structure, machine: Machine) -> list[int]:
 
 
 class WorkGroups(Groups):
-    """The work-groups of each schedule; arrays with one column a schedule.
-
-    Attributes:
-        local: sources × schedules: whether each is staged in local memory.
-    """
+    """The work-groups of each schedule; arrays with one column a schedule."""
 
     def __init__(self, structure: Structure, loops: LoopBatch, machine: Machine) -> None:
         batch, own = OpenClBatch.of(loops), fragments_of(structure)

@@ -90,8 +90,6 @@ class OpenClPlan(DevicePlan):
     """A kernel of one mapping under one schedule on an OpenCL device.
 
     Attributes:
-        mapping: the mapping; its intrinsic has an implementation in OpenCL C.
-        schedule: of the mapping.
         machine: whose limits it keeps to.
 
     The others are the numbers of :class:`amos.opencl.groups.WorkGroups` under the same names.

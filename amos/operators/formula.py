@@ -102,7 +102,6 @@ class _Axis:
 
     Attributes:
         output, kernel: names of the two iterations.
-        p, r: their extents.
         stride, dilation: steps of the window and within it, in elements.
         padding: zeros before the image, and as many after it.
         size: image size in elements; the smallest that fits if ``None``.

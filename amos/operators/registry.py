@@ -25,10 +25,7 @@ class Builder:
     """A function from extents to an :class:`Operator`, checked before it runs.
 
     Attributes:
-        name: name in the registry, for example ``"conv2d"``.
         code: code in AMOS's Table 6 (``"C2D"``); our own for the other operators.
-        description: one line in plain words.
-        make: the function itself.
         defaults: every parameter with its default.
         layouts: values of its parameter ``layout``, if it has one.
     """

@@ -45,7 +45,6 @@ class Layer:
 
     Attributes:
         name: ``"table:row"``.
-        operator: name of the operator in the library.
         parameters: parameters that the row sets; the others keep the operator's defaults.
         layout: layout unless another is asked for; ``None`` for matrix products.
     """

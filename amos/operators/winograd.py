@@ -39,14 +39,7 @@ _FACTORS, _FACTOR = np.array([24, 12, 6, 6]), 24
 
 @dataclass(frozen=True, eq=False)
 class _Matrices:
-    """The matrices of two points and their negatives.
-
-    Attributes:
-        image: ``Bᵀ``.
-        windows: ``G`` without its denominators.
-        scales: the denominators, one for each row.
-        results: ``Aᵀ``.
-    """
+    """``Bᵀ``, ``G`` without denominators, these by row, and ``Aᵀ`` of two points and negatives."""
 
     image: np.ndarray
     windows: np.ndarray

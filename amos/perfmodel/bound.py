@@ -88,12 +88,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The model's best candidates, with a certificate of the first one.
-
-    Attributes:
-        candidates: the best first.
-        certificate: of the first one.
-    """
+    """The model's best candidates, the best first, with a certificate of that one."""
 
     candidates: tuple[Candidate, ...] = field(repr=False)
     certificate: Certificate

@@ -42,11 +42,7 @@ _Branch = TypeVar("_Branch", bound=Branch)
 
 
 class BranchAndBound(ABC, Generic[_Branch]):
-    """State of a search.
-
-    Args:
-        limit_seconds: after which no more mappings and tilings are scored.
-    """
+    """State of a search, which scores nothing more after ``limit_seconds``."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._end = time.monotonic() + limit_seconds

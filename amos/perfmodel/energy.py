@@ -23,8 +23,6 @@ class Accesses:
     Attributes:
         level: name of the level or of the buffer in it; :data:`OPERATIONS` for products.
         operand: name of the tensor; empty for products.
-        read_bytes: that are read from the level.
-        written_bytes: that are written to it.
         joules: of all of them; ``None`` where the machine lacks the energy.
     """
 

@@ -47,7 +47,6 @@ class LevelTime:
         read: seconds to bring the sources in.
         write: seconds to take the destination out.
         bytes_in: bytes read through the level by one group of cores.
-        bytes_out: bytes written out through it by one group.
         slowest: the tensor with the most traffic.
     """
 

@@ -42,8 +42,6 @@ class CopyBlocks:
     """The copies of one gathered source under each schedule of a batch.
 
     Attributes:
-        blocks: the enclosing loops.
-        source: the copied source.
         scheduled_ahead: bool, schedules: staged before the nest if the schedule is followed.
         is_made: bool, schedules: false where the source is read in place instead.
     """

@@ -19,7 +19,6 @@ class SourceForm:
     """A source as kernels read it.
 
     Attributes:
-        staged: its form.
         optional: whether a schedule may also read it in place instead of this copy.
         dims: of its layout in kernels, in terms of the structure's loops: the second source of a
             tile is stored in groups along the reduction.
@@ -54,12 +53,7 @@ class SourceForm:
 
 @dataclass(frozen=True, eq=False)
 class CpuForms:
-    """The operands of a mapping in a kernel.
-
-    Attributes:
-        sources: in the intrinsic's order.
-        destination: the form of the accumulators.
-    """
+    """The operands of a mapping in a kernel: sources in the intrinsic's order, and accumulators."""
 
     sources: tuple[SourceForm, ...]
     destination: StagedOperand

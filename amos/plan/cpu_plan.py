@@ -62,8 +62,6 @@ class Edge:
     """A loop that ends in register tiles with code of their own.
 
     Attributes:
-        loop: its name.
-        tile: steps of a register tile.
         extent: steps that have a result.
         cut: steps of the tile that the end cuts; 0 if it cuts none.
         beyond: whether whole tiles lie beyond the end, which do not run.
@@ -96,7 +94,6 @@ class Fetch:
     """A packed source that is prefetched while others of its fragments are in use.
 
     Attributes:
-        op: the source.
         tiles: number of loops that lead from one piece of it to another; see
             :class:`amos.plan.cpu_fetches.FetchBlocks`.
         elements: elements that one step of the reduction fetches.

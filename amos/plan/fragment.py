@@ -19,11 +19,7 @@ NOWHERE = 1 << 62
 
 @dataclass(frozen=True)
 class Fragment:
-    """One fragment of an operand.
-
-    Attributes:
-        staged: the operand.
-    """
+    """One fragment of a staged operand."""
 
     staged: StagedOperand
 

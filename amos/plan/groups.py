@@ -21,13 +21,6 @@ class Groups:
     accumulators, and a group has ``workers`` along it. The reduction loops are one sequence of
     steps, some of which are staged together.
 
-    Args:
-        structure: the mapping.
-        batch: its schedules.
-        workers: of a group along each spatial loop: rows × spatial loops; one each by default.
-        steps: rows: steps of the reduction that are staged together.
-        fragments: one of each operand, sources in the intrinsic's order, then the destination.
-
     Attributes:
         tile: spatial loops × schedules: fragments of a worker along each loop.
         workers: of one group.

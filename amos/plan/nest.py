@@ -39,10 +39,8 @@ class Group:
 
     Attributes:
         target: name of the intrinsic iteration.
-        kind: its kind.
         lanes: its extent, the slots of one call.
         members: software iterations, most significant first.
-        radices: their extents.
     """
 
     target: str

@@ -42,7 +42,6 @@ class Operand:
     """A staged operand; those of a structure are compared by identity.
 
     Attributes:
-        name: its name in the intrinsic.
         size: bytes of one element in memory.
         dims: its dimensions, those of one fragment last.
         fragment: bytes of one fragment.
@@ -63,7 +62,6 @@ class Operand:
         choice: true if it may be staged ahead of the nest or tile by tile.
         optional: true if it may be read in place instead; then it is unless a schedule says so.
         packed: true if it was laid out ahead in the order in which it is read.
-        written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
             cannot.
         scalar_instructions: to finish and store a result where the lanes of a fragment are not

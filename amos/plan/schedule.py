@@ -298,12 +298,7 @@ class Candidate(Shown):
 
 @dataclass(frozen=True)
 class Plan:
-    """The common part of the plans of all targets.
-
-    Attributes:
-        mapping: of the operator onto the intrinsic.
-        schedule: a feasible schedule of it.
-    """
+    """The common part of the plans of all targets."""
 
     mapping: Mapping
     schedule: Schedule

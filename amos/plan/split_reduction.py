@@ -23,8 +23,6 @@ class SplitReduction:
     """How the outermost reduction loop is divided.
 
     Attributes:
-        loop: its name.
-        extent: its steps.
         steps: steps of every part but the last, which may have fewer.
         unrolled: steps that are unrolled into one; they divide ``extent`` and ``steps``.
     """

@@ -52,7 +52,6 @@ class VectorCopy:
     """The copy of a staged operand in vectors.
 
     Attributes:
-        op: the operand.
         unit: number of trailing dimensions that form one vector.
         written_out: dimensions before them whose positions differ in their plan.
     """

@@ -50,12 +50,9 @@ class ExecutorRequest:
     """A request for an executor.
 
     Attributes:
-        machine: described, whose candidates are measured.
         address: ``"model"`` for nothing, ``None`` for whatever there is, or an address or an
             executor of the target's.
         intrinsic: the only one of the search; ``None`` if there are several.
-        timeout: seconds that a candidate may take.
-        memory: bytes that it may allocate.
         notify: receives messages about unexpected choices.
     """
 

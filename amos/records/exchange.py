@@ -16,13 +16,7 @@ from amos.records.store import Records
 
 @dataclass(frozen=True)
 class Added:
-    """Outcome of adding records.
-
-    Attributes:
-        new: how many were added.
-        known: how many were there already.
-        differing: how many are of a measurement that is there with other times.
-    """
+    """Records that are new, there already, and there with other times."""
 
     new: int
     known: int

@@ -31,12 +31,10 @@ class Measurement:
             after a failure.
         verified_elements: output elements compared with NumPy.
         max_difference: largest absolute difference found.
-        implementation: ``"native"`` or ``"generic"``.
         failure: ``""``, or one of :data:`FAILURES`: refused by the compiler
             (``build``), another result than NumPy's (``wrong``), not a number
             where NumPy has one (``nan``), ended by a signal (``crash``) or by its
             own ``abort``, out of time or memory, or any other exception (``error``).
-        message: what happened, in one line.
         work_seconds: seconds that building, checking and timing took.
     """
 
@@ -84,7 +82,6 @@ class Trial(Shown):
 
     Attributes:
         number: position in the exploration, from 0.
-        candidate: mapping and schedule.
         predicted: seconds by the model.
         measurement: result of running it; ``None`` on the model alone.
         joules: by the model; ``None`` where the machine does not say all energies.

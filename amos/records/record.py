@@ -64,9 +64,7 @@ class Run:
         fingerprint: hash of the meaning of the intrinsic; empty in records of version 1.
         machine: the measuring machine, or the modelled one.
         machine_key: hash of it; empty in records of version 1.
-        method: of search.
         proposer: method that proposed the candidates.
-        seed: of the search.
         options: other than their defaults.
     """
 
@@ -128,7 +126,6 @@ class Record(Run):
         candidate: hash of mapping and schedule; see :func:`candidate_key`.
         mapping: by iteration of the intrinsic, those of the operator.
         sources: order in which the operator's sources are the intrinsic's.
-        rule: that the mapping was enumerated under.
         schedule: variables and values.
         predicted: seconds by the model.
         times: seconds of each repeat; none after a failure, or of the model alone.
@@ -136,7 +133,6 @@ class Record(Run):
         verified_elements: output elements compared with NumPy.
         max_difference: the largest difference from NumPy.
         failure: as in :class:`amos.records.Measurement`.
-        message: what happened, in one line.
         id: number in its file; 0 if it is in none.
         definition: the intrinsic and its implementations as plain values, where kept.
         figures: a machine of the user's own as plain values, where kept.

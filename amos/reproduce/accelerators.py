@@ -34,9 +34,6 @@ class AcceleratorRow:
         unit: ``AXPY``, ``GEMV`` or ``CONV``.
         definition: its reason, in words.
         intrinsic: the unit's statement.
-        operator: the operator's statement.
-        paper: the paper's number.
-        counts: number of mappings for each rule.
         types: number of types for each rule.
         registered: name of the registered intrinsic with this statement, or "".
     """

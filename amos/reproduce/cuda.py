@@ -53,9 +53,6 @@ class CudaRow:
     Attributes:
         operator: name in the library.
         dtype: types of sources and result, as ``"f16->f32"``.
-        arch: architecture.
-        intrinsic: name of the intrinsic.
-        mapping: name of the mapping.
         compiled: whether the compiler accepted it.
         registers: of one thread, as the compiler reports.
         space_registers: most registers of a thread by the plan, with ``space_blocks`` resident.
@@ -70,7 +67,6 @@ class CudaRow:
         tensor_core_instructions: in the machine code.
         simulated_equal: whether its source, executed on the host on a smaller
             operator, gives the operator's result; ``None`` without a C++ compiler.
-        compiler: name and version.
         problem: why it failed; empty if it did not.
     """
 

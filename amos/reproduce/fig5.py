@@ -59,7 +59,6 @@ class Accuracy:
 
     Attributes:
         layer: the layer; ``"overall"`` for the mean over several.
-        samples: number of candidates.
         pairwise: share of pairs in the right order.
         beyond_noise: the same over pairs that differ by more than two measurements do.
         recall: percent → share of the fastest candidates, that many percent, that was found.
@@ -81,7 +80,6 @@ class Judged:
     """A model judged on a set of layers.
 
     Attributes:
-        layers: each layer ranked by itself.
         pooled: pairwise accuracy and recall of the top 40 % in one ranking of all
             candidates of all layers, which large and small layers make easier.
     """

@@ -30,9 +30,7 @@ class Fig7Row:
     """A network.
 
     Attributes:
-        network: the benchmark's name for it.
         dtype: ``"f32"`` or ``"int8"``.
-        batch: its extent.
         seconds: of AMOS, the median; ``None`` for means of several networks.
         times: how many times as long others take that are right, by name.
     """

@@ -38,9 +38,7 @@ class Fig9Row:
     """A layer of ResNet-18.
 
     Attributes:
-        layer: ``C0`` to ``C11``.
         seconds: predicted for the best candidate of all mappings.
-        mapping: its mapping.
         fixed: predicted seconds of the best schedule of each fixed mapping.
     """
 

@@ -38,7 +38,6 @@ class Fig8Row:
     """One scheduler on one network.
 
     Attributes:
-        network: its name.
         samples: of all its tasks.
         model: whether the model ranked the candidates.
         scheduler: the one that divided the measurements.

@@ -47,8 +47,6 @@ class Run:
 
     Attributes:
         operator: ``"gemm"`` or ``"c2d"``.
-        method: name of the method.
-        seed: of its random generator.
         best: best seconds after each evaluation; infinite before the first success.
         valid_share: share of its proposals that were feasible.
         evaluations_to_95pct: evaluations until a run time within 95 % of the best
@@ -65,14 +63,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Fig12:
-    """All runs.
-
-    Attributes:
-        machine: where.
-        evaluations: of each run.
-        best_known: best seconds of any run, by operator.
-        runs: one for each operator, method and seed.
-    """
+    """All runs, one for each operator, method and seed, and the best seconds by operator."""
 
     machine: str
     evaluations: int

@@ -23,7 +23,6 @@ class HeronTable5Row:
     """One operator.
 
     Attributes:
-        code: the paper's name.
         paper: its variables and constraints.
         mappings: how many mappings we search; each is a problem of its own.
         variables: of one mapping, the fewest and the most.

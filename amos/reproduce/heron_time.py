@@ -120,13 +120,7 @@ class SearchTime:
 
 @dataclass(frozen=True)
 class HeronTable10Row:
-    """One operator.
-
-    Attributes:
-        operator: the paper's name.
-        paper: its minutes, by compiler.
-        times: of our search by the method of each compiler.
-    """
+    """One operator: the paper's minutes by compiler, and times of our searches by method."""
 
     operator: str
     paper: dict[str, int]
@@ -135,14 +129,7 @@ class HeronTable10Row:
 
 @dataclass(frozen=True)
 class HeronFig14Row:
-    """One case of an operator, searched by Heron's method.
-
-    Attributes:
-        operator: the paper's name.
-        case: its number, from 1 to 3.
-        statement: what is computed, with extents.
-        time: of the search.
-    """
+    """One case of an operator, from 1 to 3, searched by Heron's method."""
 
     operator: str
     case: int

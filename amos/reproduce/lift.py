@@ -58,7 +58,6 @@ class Judged:
     """A mapping of Table 1.
 
     Attributes:
-        name: in the paper.
         loops: choices of loops A to E.
         valid: whether it breaks none of the rules 1 to 7.
         broken: rules that it breaks; rule 8 only asks to write it with fused loops.
@@ -94,9 +93,7 @@ class LayerSpace:
     """The space of a layer of VGG-16 in three dimensions, with copies in local memory.
 
     Attributes:
-        layer: its name.
         loops: loops of its nest, which are the tunable variables.
-        variables: all variables.
         constraints: by rule.
         assignments: valid or not.
         drawn: valid mappings that were drawn, all different.
@@ -122,12 +119,10 @@ class LayerRate:
     """The fastest kernel that a search of a layer finds.
 
     Attributes:
-        layer: its name.
         trials: kernels that were tried.
         gflops: 10^9 operations per second of the fastest.
         gflops_after: the same after some trials (Figure 5).
         memory: bytes that it takes besides its tensors, as a share of these (Figure 4).
-        seconds: of the search.
     """
 
     layer: str
@@ -140,15 +135,7 @@ class LayerRate:
 
 @dataclass(frozen=True)
 class Lift:
-    """The results of :func:`lift`.
-
-    Attributes:
-        listing1: the paper's example.
-        paper_constraints: Table 4.
-        layers: of VGG-16.
-        rates: of the same, if they are searched.
-        fusions: candidates of V8 by the fusion of sequential loops, if they are measured.
-    """
+    """The results of :func:`lift`."""
 
     listing1: Listing1
     paper_constraints: Mapping[str, int]

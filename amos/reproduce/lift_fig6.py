@@ -31,7 +31,6 @@ class FusionRates:
     """Candidates of one strategy.
 
     Attributes:
-        layer: the convolution.
         fusion: whether sequential loops are fused, one of ``FUSIONS``.
         candidates: valid mappings that were drawn, all different.
         kernels: different kernels among them.

@@ -13,11 +13,7 @@ from amos.errors import ToolchainError
 
 
 class _Graph:
-    """An ONNX graph while nodes are added; ONNX itself infers the shapes.
-
-    Attributes:
-        channels: of each tensor, by its name: of an image, or the width of rows.
-    """
+    """An ONNX graph while nodes are added, with channels by tensor; ONNX infers the shapes."""
 
     def __init__(self, name: str) -> None:
         self._onnx = _onnx()

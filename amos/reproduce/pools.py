@@ -24,14 +24,11 @@ class PooledTask:
     """A task of a network with some of its kernels.
 
     Attributes:
-        task: the operator as text.
         kind: kind of its anchor.
         weight: how often it occurs.
         operations: arithmetic operations of one occurrence.
         bound: least seconds of the calls of the kernel that the model prefers.
         mappings: of each kernel, the number of its instruction and mapping.
-        predicted: seconds of each kernel by the model.
-        measured: seconds of each kernel.
 
     Raises:
         RecordError: kernels without a mapping or a time.

@@ -39,7 +39,6 @@ class Published:
     Attributes:
         sizes: of the layer, by the names of :func:`amos.operators.conv2d`.
         mapping: its name in our space.
-        seconds: the best time.
         measured: number of schedules that were tried.
     """
 
@@ -55,7 +54,6 @@ class PublishedLayer:
 
     Attributes:
         layer: channels, size, kernel and stride.
-        mappings: published ones.
         computations: different ones among them.
         pairwise: share of pairs of different computations that the model puts in the published
             order; ``None`` if there is one computation only.
@@ -121,7 +119,6 @@ class _Compared:
     """One layer.
 
     Attributes:
-        measured: published seconds, by mapping.
         predicted: seconds by the model of the best of as many drawn schedules as were tried.
         computations: name of each mapping without loops of extent 1.
     """

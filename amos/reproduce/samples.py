@@ -39,7 +39,6 @@ class Sample:
     Attributes:
         layer: name in the tables of :mod:`amos.operators`.
         groups: the mapping: intrinsic iteration → software iterations.
-        schedule: the schedule's variables.
         rounds: for each round of measuring, the shortest of its times, in seconds.
     """
 
@@ -88,7 +87,6 @@ class LayerSamples:
     """The samples of one layer in the form of the model's input.
 
     Attributes:
-        layer: its name.
         measured: seconds of each candidate, the least disturbed of all rounds.
         mappings: name of the mapping of each.
         halves: two independent measurements of each candidate, the best of every other

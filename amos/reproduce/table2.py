@@ -38,7 +38,6 @@ class Table2Row:
     """One network.
 
     Attributes:
-        network: its name.
         total: nodes that compute.
         mapped: those of them that map to Tensor Cores.
         kinds: the mapped ones by kind.

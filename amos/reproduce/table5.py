@@ -35,7 +35,6 @@ class Table5Row:
     """One layer of Table 5.
 
     Attributes:
-        layer: ``C0`` to ``C11``.
         printed: the paper's mapping, one text for each of i1, i2 and r1.
         name: the name of the mapping in our space; empty if there is none.
         index: its index in the space, or -1.

@@ -22,9 +22,6 @@ class Table6Row:
     Attributes:
         code: the operator's code in the paper.
         definition: the form, and where it deviates.
-        statement: one line of math.
-        paper: the paper's count.
-        counts: our count for each rule.
         deviates: whether the form differs from the operator that the paper counts.
         reason: why the intrinsic cannot be used at all; empty if it can.
     """

@@ -32,7 +32,6 @@ class VtaRow:
     """One layer.
 
     Attributes:
-        layer: its name.
         cycles: of the best candidate, simulated.
         peak: share of the unit's products in a cycle.
         bound: share of its bound: the products, or the port to DRAM with the bytes that

@@ -27,7 +27,6 @@ class ArgumentAdapter:
     in uint16, which are not.
 
     Args:
-        tensor: the operator's tensor.
         shape: shape that the kernel takes, of as many elements.
         role: ``"input"`` or ``"output"``, for messages.
         write: whether the kernel writes to it.

@@ -28,11 +28,6 @@ class CompiledKernel(Shown):
     Calling it with the inputs, by name or in order, returns the output. Inputs are NumPy arrays or
     tensors of any package that speaks DLPack, PyTorch among them; they are read where they are.
     Constant inputs are packed at every call unless they were packed before with :meth:`pack`.
-
-    Args:
-        operator: the computation.
-        arguments: of the function, the results last.
-        library: with the function as ``main``.
     """
 
     def __init__(

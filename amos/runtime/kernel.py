@@ -25,7 +25,6 @@ class Kernel(CompiledKernel):
     """A candidate compiled for this CPU, called as :class:`CompiledKernel` says.
 
     Attributes:
-        candidate: its mapping and schedule.
         implementation: ``"native"`` if the instruction itself is emitted,
             ``"generic"`` if its meaning is emitted as plain loops.
         source: the scheduled TensorIR, as TVMScript.

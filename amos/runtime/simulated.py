@@ -17,7 +17,6 @@ class SimulatedRun:
         result: the output tensor; ``None`` where values were not computed.
         cycles: of the machine's clock, from the first instruction to the end of the last one.
         busy_cycles: in which each queue works, by its name.
-        moved_bytes: from and to DRAM.
     """
 
     result: np.ndarray | None

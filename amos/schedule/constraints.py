@@ -23,7 +23,6 @@ class Variable:
 
     Attributes:
         name: for example ``tile.p``.
-        role: its meaning.
         domain: its values; empty if it follows from other variables.
         default: its value in a schedule that does not name it; ``None`` if a schedule must name it.
         rule: the rule that declared it.

@@ -27,10 +27,6 @@ class CSP:
     Constraints that define a variable (``PROD``, ``SUM``, ``EQ`` and ``SELECT`` whose target has no
     domain) follow those that define their parts.
 
-    Attributes:
-        variables: every variable by its name.
-        constraints: every constraint.
-
     Raises:
         ScheduleError: a constraint names an unknown variable, or one that is
             neither given nor defined before.

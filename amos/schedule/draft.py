@@ -120,12 +120,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Rule:
-    """A reason for variables and constraints (Heron, Tables 6 and 8).
-
-    Attributes:
-        name: as messages and counts have it, ``"C1"`` to ``"C6"`` of Heron.
-        apply: adds the rule's variables and constraints to a draft; none where it does not apply.
-    """
+    """A reason for variables and constraints, ``"C1"`` to ``"C6"`` of Heron, Tables 6 and 8."""
 
     name: str
     apply: Callable[[Draft], None]

@@ -29,11 +29,7 @@ _ORDERS = ("order", "reduce")
 
 @dataclass(frozen=True)
 class Template:
-    """A schedule by the roles of loops.
-
-    Attributes:
-        values: of each variable, ``tile.i1.tile`` or ``split``; orders list roles.
-    """
+    """A schedule by the roles of loops, as ``tile.i1.tile`` or ``split``; orders list roles."""
 
     values: Mapping[str, Value]
 

@@ -38,7 +38,6 @@ class ScheduleSpace(Shown):
     memory outside them.
 
     Attributes:
-        mapping: the mapping.
         machine: of the kernels; ``None`` for no limits but the registers'.
         tiling: ``"hardware"`` or, for comparison, ``"divisors"``.
         fixed_values: values that variables must take, as ``IN`` constraints.

@@ -46,13 +46,7 @@ def _run(unit: Intrinsic, inputs: Fragments, report: Report, runner: Runner, kin
 
 @dataclass(frozen=True)
 class _Call:
-    """Calls of an intrinsic, as its self-check makes them.
-
-    Attributes:
-        intrinsic: the intrinsic.
-        implementation: ``"native"`` or ``"generic"``.
-        arrays: for each operand, sources first, calls × fragment.
-    """
+    """Calls of an intrinsic, as its self-check makes them: arrays of calls × fragment."""
 
     intrinsic: Intrinsic
     implementation: str

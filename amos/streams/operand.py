@@ -40,12 +40,7 @@ class StreamDim:
 
 @dataclass(frozen=True)
 class StreamOperand:
-    """An operand, its buffer and its form in DRAM.
-
-    Attributes:
-        staged: its staged form.
-        pad: its buffer on chip.
-    """
+    """An operand in its staged form, and its buffer."""
 
     staged: StagedOperand
     pad: Scratchpad

@@ -77,13 +77,7 @@ def _value(objective: str, seconds: np.ndarray, joules: np.ndarray | None) -> np
 
 
 class _Branch:
-    """The schedules of one mapping.
-
-    Args:
-        space: its schedules.
-        machine: that streams drive.
-        objective: what is minimized.
-    """
+    """The schedules of one mapping on a machine that streams drive."""
 
     def __init__(self, space: ScheduleSpace, machine: Machine, objective: str) -> None:
         self.space, self.machine, self._objective = space, machine, objective

@@ -47,11 +47,6 @@ class Span(NamedTuple):
 class StreamPlan(Plan):
     """A stream of one mapping under one schedule.
 
-    Attributes:
-        mapping: the mapping.
-        schedule: of the mapping.
-        machine: that the stream is for.
-
     Raises:
         BuildError: the machine has no streams of that intrinsic, or the tiles do not fit it.
         ScheduleError: a tile is longer than its loop, or an order does not name the loops.

@@ -67,12 +67,7 @@ class _Search(BranchAndBound["_Branch"]):
 
 
 class _Branch:
-    """The schedules of one mapping as rows of positions, a column for each variable.
-
-    Args:
-        space: its schedules.
-        machine: a CPU.
-    """
+    """The schedules of one mapping on a CPU as rows of positions, a column for each variable."""
 
     def __init__(self, space: ScheduleSpace, machine: Machine) -> None:
         self.space, self._machine = space, machine

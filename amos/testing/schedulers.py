@@ -23,7 +23,6 @@ class Falling:
         floor: seconds in the end, and the model's bound.
         above: seconds above it in the beginning; infinite if no kernel ever runs.
         speed: of the fall.
-        weight: how often it occurs.
         ends: slices after which nothing is left to try.
     """
 

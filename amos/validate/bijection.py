@@ -27,7 +27,6 @@ class Visits:
 
     Attributes:
         steps: for each iteration that changes the element the signed step in each dimension.
-        extents: extent of each iteration.
         first: the element of the smallest indices in lexicographic order.
         repeated: iterations that do not change the element.
     """
@@ -80,12 +79,7 @@ class Visits:
 
 @dataclass(frozen=True)
 class Substitution:
-    """Iterations expressed by others, or by digits of others.
-
-    Attributes:
-        indices: an index for each iteration.
-        digits: digits in the indices, which name them by their text.
-    """
+    """Iterations expressed by others, or by digits of others, which indices name by their text."""
 
     indices: Mapping[str, Affine]
     digits: tuple[Digit, ...] = ()

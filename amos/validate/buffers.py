@@ -26,7 +26,6 @@ class FlatAccess:
     Attributes:
         buffer: one-dimensional array, with its padding for a padded access.
         offset: address where all iterations are zero, in elements.
-        strides: stride of each iteration that occurs, in elements.
     """
 
     buffer: np.ndarray

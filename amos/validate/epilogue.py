@@ -155,13 +155,7 @@ def round_values(values: np.ndarray, final: str) -> np.ndarray:
 
 
 class _InNumPy:
-    """Arrays with one axis for each loop, of extent 1 where it does not occur.
-
-    Args:
-        extents: of the loops that may index tensors.
-        inputs: the tensors, by name.
-        names: the loops, in the order of the axes.
-    """
+    """Arrays with one axis for each of the named loops, of extent 1 where it does not occur."""
 
     def __init__(
         self, extents: Mapping[str, int], inputs: Mapping[str, np.ndarray], names: list[str]

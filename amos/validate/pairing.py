@@ -41,7 +41,6 @@ class Pairing:
 
     Attributes:
         operator: the software; a tensor without a dtype takes that of its operand.
-        intrinsic: the hardware.
         order: for each source of the intrinsic the index of the operator's
             source that feeds it.
     """

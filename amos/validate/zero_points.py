@@ -29,7 +29,6 @@ class ZeroPointFold:
     Attributes:
         operator: reads the integers, padded with the zero point, and has an epilogue that
             subtracts the correction; it has one more input, named after ``sums``.
-        sums: the operator on the weights that computes that input.
     """
 
     operator: Operator

@@ -26,8 +26,6 @@ class Matrix:
     """A binary matrix.
 
     Attributes:
-        title: the heading.
-        rows, columns: their names.
         values: bool, rows × columns.
         colours: for each column the colour of its ones, as a number; ``None`` for none.
         wrong: cells at fault.
@@ -165,7 +163,6 @@ class Points(Block):
     """Numbered points over two axes that begin at 0, and a limit of the vertical one.
 
     Attributes:
-        title: the heading.
         x: name of the horizontal axis, with its unit.
         points: along both axes; number 1 is the first.
         limit: of the vertical axis.
@@ -229,8 +226,6 @@ class Grid(Block):
     """A fragment: its shape, and which lane of registers holds each element.
 
     Attributes:
-        title: the operand.
-        shape: rows and columns.
         axes: the intrinsic iterations along them, with their extents.
         lanes: int, rows × columns; ``None`` if software does not know.
         note: bytes and the way it is moved.

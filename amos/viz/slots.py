@@ -23,8 +23,6 @@ class Slots:
     """One fragment of one call.
 
     Attributes:
-        operand: the intrinsic's name for it.
-        tensor: the operator's tensor that is held.
         elements: int, fragment × dimensions of the tensor: the element in each
             slot; meaningless where ``used`` is false.
         used: bool, fragment: true where a slot holds an element. The others are

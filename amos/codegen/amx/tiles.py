@@ -104,13 +104,7 @@ def _crop(sch: Any, program: Program, surrounding: list[Any]) -> None:
 
 
 class _Emitter:
-    """Replaces the scalar statement and the loops of its register tile by instructions.
-
-    Args:
-        sch: the finished schedule.
-        nest: its loops.
-        plan: of the kernel.
-    """
+    """Replaces the scalar statement and the loops of its register tile by instructions."""
 
     def __init__(self, sch: Any, nest: TiledNest, plan: CpuPlan) -> None:
         self.plan = plan
@@ -219,13 +213,7 @@ class _Emitter:
 
 @dataclass(frozen=True)
 class _Operand:
-    """Fragments of an operand in its buffer.
-
-    Attributes:
-        op: its form.
-        load: how the scalar statement reads it.
-        nest: of the kernel.
-    """
+    """Fragments of an operand in its buffer, and how the scalar statement loads them."""
 
     op: StagedOperand
     load: Any

@@ -37,11 +37,7 @@ class SeenOtherwise(ExportError):
 
 @dataclass
 class CPrinter(CExpressions):
-    """Prints the bodies of functions.
-
-    Attributes:
-        workspace: bytes that the functions printed so far ask for.
-    """
+    """Prints the bodies of functions, and counts the bytes of ``workspace`` that they ask for."""
 
     workspace: int = 0
     #: Buffers with an access at a computed index.

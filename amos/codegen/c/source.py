@@ -28,13 +28,7 @@ from amos.plan.staging import StagedOperand
 
 @dataclass(frozen=True)
 class PackingInput:
-    """A parameter of the C function that packs another.
-
-    Attributes:
-        name: its name in C.
-        tensor: the operator's tensor that it holds.
-        kind: its C type, without qualifiers.
-    """
+    """A parameter, of a C type without qualifiers, of the C function that packs another."""
 
     name: str
     tensor: str
@@ -46,10 +40,8 @@ class Parameter:
     """A parameter of the C function.
 
     Attributes:
-        name: its name in C.
         tensor: the operator's tensor that it holds.
         kind: its C type, without qualifiers.
-        elements: number of its elements.
         packed: tensors that it is packed from; empty if it is the tensor itself.
     """
 
@@ -68,13 +60,11 @@ class CKernel:
         parameters: inputs, then the results, as many as the operator has.
         names: spelling of the operator's names in C.
         helpers: definitions before the functions.
-        body: of the kernel.
         packing: body of the function that packs a parameter, by the parameter's name.
         workspace: bytes of scratch memory for one call.
         implementation: ``"native"`` or ``"generic"``.
         features: what the CPU must have, as the system spells it.
         flags: options of the C compiler.
-        count: number of results.
         rounds: whether the compiler must not fuse a product and a sum.
     """
 
@@ -158,7 +148,6 @@ class PrintedModule:
 
     Attributes:
         printer: its printer, with the helpers that it needs.
-        body: of the function.
         kinds: how each instruction is emitted: ``"native"``, ``"c"`` or ``"generic"``.
     """
 

@@ -46,12 +46,7 @@ OWN = re.compile(
 
 @dataclass(frozen=True)
 class VectorCall:
-    """A C intrinsic function.
-
-    Attributes:
-        function: its name in ``immintrin.h``.
-        kind: C type of each of its arguments, to which vectors of other lanes are cast.
-    """
+    """A function of ``immintrin.h``, and the C type to which its arguments are cast."""
 
     function: str
     kind: str

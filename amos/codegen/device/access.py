@@ -35,12 +35,7 @@ def loop_values(
 
 @dataclass(frozen=True)
 class ResultPoint:
-    """Iterations that an element of an accumulator belongs to.
-
-    Attributes:
-        at: value of each spatial iteration.
-        condition: C of whether there is such an element; empty if there always is.
-    """
+    """Spatial iterations of an accumulator's element, and in C the condition that it exists."""
 
     at: dict[str, Value]
     condition: str

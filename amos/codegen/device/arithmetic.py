@@ -98,10 +98,6 @@ class TextArithmetic:
     ``f_add`` adds floats and ``i_add`` integers. Functions that the language defines are
     functions here as well.
 
-    Args:
-        dialect: what operations are called.
-        at: the spatial iterations of the element.
-
     Attributes:
         operations: names of the operations that are called.
         functions: definition of each function that is called, after those that it calls.

@@ -20,7 +20,6 @@ class DeviceText(ABC, Generic[PlanT]):
     """The parts of a kernel's file.
 
     Attributes:
-        plan: what the kernel does.
         name: of the function; by default the operator's and the mapping's.
         grid: which group computes which tile, along the spatial loops of more than one step in
             the schedule's order; by default as its ``raster`` says.

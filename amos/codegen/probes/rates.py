@@ -51,13 +51,7 @@ _EMULATED, _WRITTEN_OUT = ((6, 4), (4, 3)), 1 << 14
 
 @dataclass(frozen=True)
 class RateProgram:
-    """A program to be timed.
-
-    Attributes:
-        module: its only function is ``main``.
-        tensors: the arguments.
-        calls: number of calls of the intrinsic on each core in one run.
-    """
+    """A program to be timed: arguments of its ``main``, and an intrinsic's calls on each core."""
 
     module: Any
     tensors: list[Any]
@@ -142,11 +136,7 @@ class _Calls:
     """Calls on each of some cores at once.
 
     Attributes:
-        intrinsic: the called intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
         tile: number of accumulators along each source.
-        cores: how many work at once.
-        steps: of the reduction.
         fed: whether each step, and each place along a source, reads a fragment of its own;
             otherwise there is one of each source.
     """

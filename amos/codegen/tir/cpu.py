@@ -24,7 +24,6 @@ class TiledNest:
 
     Attributes:
         surrounding: loops around the reduction.
-        steps: of the reduction.
         inner: of the register tile.
         lanes: inside a call.
         depth: number of all loops that enclose the reduction.

@@ -22,7 +22,6 @@ class _Edge:
     """A loop that its tiles and blocks do not divide.
 
     Attributes:
-        plan: the decisions about its end.
         dimension: of the accumulators.
         start: where a register tile begins, in terms of the loops around it.
     """

@@ -111,12 +111,7 @@ def _wrap(value: Any) -> Any:
 
 
 class _InTVM:
-    """Expressions of TVM; see :class:`amos.ir.expression.Arithmetic`.
-
-    Args:
-        at: the iterations of the element; a missing one is zero.
-        tensors: TE tensors of the inputs, by name.
-    """
+    """Expressions of TVM on TE tensors by name; see :class:`amos.ir.expression.Arithmetic`."""
 
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors

@@ -49,8 +49,6 @@ class Argument:
     """One argument of the compiled function.
 
     Attributes:
-        tensor: name of the operator's tensor.
-        dtype: canonical dtype.
         shape: shape that the function takes.
         packed: the staged form to prepare ahead of the call, or ``None`` if the
             tensor itself, reshaped to ``shape``, is passed.
@@ -64,11 +62,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Program:
-    """The computation of a mapping before scheduling.
-
-    Attributes:
-        plan: of the kernel.
-    """
+    """The computation of a mapping before scheduling."""
 
     plan: CpuPlan
 

@@ -12,13 +12,7 @@ from amos._toolchain import load_tvm
 
 @dataclass(frozen=True)
 class BlockNest:
-    """A block of a scheduled function, and its enclosing loops.
-
-    Attributes:
-        loops: the loops around it, from the outermost inward.
-        values: the block's variables by name, in terms of those loops.
-        block: the block itself.
-    """
+    """A block of a scheduled function, its loops, outermost first, and its variables by name."""
 
     loops: tuple[Any, ...]
     values: dict[str, Any]

@@ -244,7 +244,6 @@ class _Script:
     """The meaning of an intrinsic in TVMScript.
 
     Attributes:
-        compute: under the names of the text.
         parts: of each sum, along the last dimension of the destination; 1 for whole ones.
         calls: along the first dimension of every operand; 0 for one call without it.
     """

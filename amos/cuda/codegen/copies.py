@@ -37,11 +37,7 @@ def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
 
 
 class _Gather(Access):
-    """One copy of a source: from where, to where, and if there is anything to read.
-
-    Attributes:
-        shared: element of a stage that the copy goes to.
-    """
+    """One copy of a source: from where, to where, and if there is anything to read."""
 
     def __init__(self, plan: GpuPlan, source: SharedOperand) -> None:
         super().__init__(plan, source.tile)

@@ -41,13 +41,11 @@ class Compiled:
     """A kernel for one architecture, and what its compiler said about it.
 
     Attributes:
-        cubin: machine code.
         registers: of one thread.
         spills: bytes of registers that a thread keeps in memory, stores and loads.
         stack: bytes of local memory of a thread: what spills take, and arrays that are
             not held in registers.
         static_shared: bytes of shared memory that the kernel declares.
-        compiler: name and version.
     """
 
     cubin: bytes
@@ -69,7 +67,6 @@ class Compiler:
 
     Attributes:
         kind: ``"nvcc"`` or ``"nvrtc"``.
-        path: of the program or the library.
         version: as ``"13.0"``.
         architectures: what it compiles for.
         headers: folders with the headers of NVRTC's CUDA version; nvcc knows its own.

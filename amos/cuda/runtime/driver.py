@@ -37,11 +37,7 @@ class KernelError(RuntimeError):
 
 
 class Device:
-    """The first GPU, in its primary context, which CuPy and PyTorch share.
-
-    Raises:
-        KernelError: there is no driver, or no GPU.
-    """
+    """The first GPU, in its primary context, which CuPy and PyTorch share; KernelError without."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         try:

@@ -24,15 +24,7 @@ def _device(library: str) -> Device:
 
 
 class GpuKernel:
-    """One candidate, compiled and loaded.
-
-    Args:
-        candidate: mapping and schedule of a CUDA machine.
-        architecture: of that machine, which the kernel keeps to.
-
-    Raises:
-        BuildError: it cannot be written, compiled or loaded.
-    """
+    """One candidate, compiled and loaded for an architecture, or a BuildError."""
 
     implementation = "native"
 

@@ -22,14 +22,7 @@ _WARM_UP = 0.1
 
 
 class Timer:
-    """Launches of one kernel on a stream of its own, and two events.
-
-    Args:
-        launch: starts the kernel once on a stream.
-
-    Raises:
-        KernelError: the driver refuses.
-    """
+    """Launches of one kernel on a stream of its own, and two events."""
 
     def __init__(self, device: Device, launch: Callable[[int], None]) -> None:
         self._device, self._launch = device, launch

@@ -25,7 +25,6 @@ class ParallelCandidate:
     """A chain in tiles whose loops run on work-groups and work-items.
 
     Attributes:
-        tiling: the chain in tiles; rows are whole.
         choices: what each loop is, such as ``"group 0"``.
         memory: of temporaries, ``"local"`` where omitted.
         copies: inputs of which each tile has a copy, and its memory.

@@ -80,12 +80,7 @@ def step_cycles(candidate: ParallelCandidate, product: VectorProduct, machine: M
 
 @dataclass(frozen=True)
 class _Model:
-    """Costs of a group.
-
-    Attributes:
-        candidate: the kernel.
-        machine: where it runs.
-    """
+    """Costs of a group."""
 
     candidate: ParallelCandidate
     machine: Machine

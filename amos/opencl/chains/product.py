@@ -35,10 +35,7 @@ class VectorOperand:
     """An operand of the instruction, as a work-item sees it.
 
     Attributes:
-        load: of the product.
         loop: along which its vectors lie; empty for scalars.
-        elements: of a vector.
-        dtype: of them.
     """
 
     load: BufferLoad

@@ -56,8 +56,6 @@ class Fixed:
     """What every candidate has.
 
     Attributes:
-        loops: what loops are.
-        memory: of temporaries.
         copies: inputs that tiles copy; ``"none"`` for those that they do not.
         items: work-items along a dimension, if that is fixed.
         units: instructions of products by what these write; ``"loops"`` for none.
@@ -141,11 +139,6 @@ class _Drawing:
     """Draws candidates.
 
     Attributes:
-        chain: what to compute.
-        machine: whose limits they keep.
-        fixed: what each has.
-        rng: draws them.
-        units: instructions that may compute products.
         is_named: whether loops compute only what these do not.
         refused: how many tiles and memories have none, by why, in words with the rule.
         counted: reasons, and the tiles and memories that were counted for them.

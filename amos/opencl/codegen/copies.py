@@ -45,9 +45,7 @@ class LocalAxis:
     """One direction in which fragments are staged in local memory.
 
     Attributes:
-        name: the loop, or the variable of a step axis.
         unit: steps of it that count as one.
-        extent: how many of these are staged together.
         stride: fragments between neighbours.
     """
 

@@ -14,13 +14,7 @@ from amos.opencl.plan import TYPES
 
 @dataclass(frozen=True)
 class StepSource:
-    """A source of a step of the reduction.
-
-    Attributes:
-        kind: type of a fragment.
-        loops: along which its fragments differ.
-        load: statements that read a fragment into ``a[…]`` or ``b``.
-    """
+    """A source of a step: type of its fragments, their loops, and statements that read one."""
 
     kind: str
     loops: Sequence[str]

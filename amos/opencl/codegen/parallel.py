@@ -68,11 +68,6 @@ def tensors_of(tiling: Tiling) -> tuple[Tensor, ...]:
 class ParallelKernel:
     """The text and the launch of a kernel.
 
-    Attributes:
-        candidate: the chain in tiles, and what each loop is.
-        name: of the function.
-        machine: that limits memory and work-items.
-
     Raises:
         BuildError: the candidate breaks a rule, or something of the chain has no form here.
     """
@@ -193,7 +188,6 @@ class _Writer:
         whole: names of the parameters by tensor.
         memory: names of memory of tiles by buffer.
         local_memory: declarations of what work-groups share.
-        body: the whole nest.
     """
 
     def __init__(self, kernel: ParallelKernel) -> None:

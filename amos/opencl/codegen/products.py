@@ -26,8 +26,6 @@ class ProductText:
     """Statements of the fragments that a work-item computes of a product.
 
     Attributes:
-        product: how it is computed.
-        tiled: the step.
         local: the product on tensors that begin where the box of a tile does.
         values: variables of its loops; a loop of one trip has none.
         stride: elements between neighbours along a loop, of a load.

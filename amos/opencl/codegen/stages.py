@@ -16,14 +16,7 @@ _STEPS = "steps"
 
 @dataclass(frozen=True)
 class StepAxis:
-    """One loop over the steps of a stage.
-
-    Attributes:
-        name: of its variable.
-        loop: reduction loop that it moves along.
-        extent: how many steps of that.
-        weight: steps of the stage between neighbours.
-    """
+    """A variable's loop over steps of a reduction loop, ``weight`` steps of the stage apart."""
 
     name: str
     loop: str

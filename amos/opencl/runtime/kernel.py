@@ -28,11 +28,6 @@ def _device(words: str) -> Device:
 class OpenClKernel:
     """One candidate, compiled and loaded.
 
-    Args:
-        candidate: mapping and schedule of an OpenCL machine, or a kernel of a chain.
-        machine: that machine, whose limits the kernel keeps to.
-        words: part of the name of the device.
-
     Raises:
         BuildError: it cannot be written, compiled or loaded.
         MemoryError: the device is out of resources.

@@ -32,7 +32,6 @@ class Calls(Compute):
 
     Attributes:
         intrinsic: what a call computes, indices in the order of memory.
-        loops: around it.
         buffers: of the destination, then of each source.
         bases: fragment of each at the first step of all loops.
         first: whether accumulators begin with the reduction's neutral value.

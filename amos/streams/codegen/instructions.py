@@ -31,10 +31,8 @@ class Buffer:
     """A memory on chip.
 
     Attributes:
-        name: ``"inp"``, ``"acc"``, …
         depth: fragments that it holds.
         shape: of a fragment.
-        dtype: canonical dtype of an element.
         queue: that fills it; ``""`` if loads do not.
         bits: of a fragment in DRAM, if that is not what its elements have.
         of: the buffer that it is a view of; the view truncates elements to its own dtype.
@@ -64,14 +62,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Region:
-    """A tensor in DRAM.
-
-    Attributes:
-        name: of the tensor.
-        buffer: whose fragments it consists of.
-        base: its first fragment.
-        rows: fragments.
-    """
+    """A tensor in DRAM: a buffer's fragments, ``rows`` of them from ``base`` on."""
 
     name: str
     buffer: str
@@ -178,8 +169,6 @@ class Stream:
 
     Attributes:
         instructions: the last one finishes.
-        buffers: memories on chip.
-        regions: tensors in DRAM.
         constants: what regions hold that belong to the stream, one row a fragment.
     """
 

@@ -21,13 +21,7 @@ from amos.ir.expression import Function, inline_call
 
 @dataclass(frozen=True)
 class Scaling:
-    """``dtype(relu(sum) * factor)``.
-
-    Attributes:
-        factor: float32.
-        relu: whether sums below zero become zero.
-        dtype: of stored elements.
-    """
+    """``dtype(relu(sum) * factor)``, with a float32 factor."""
 
     factor: float = 1.0
     relu: bool = False

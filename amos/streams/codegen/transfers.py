@@ -17,8 +17,6 @@ class Transfer(Instruction):
     """A rectangle of fragments between DRAM and a buffer, where it is contiguous.
 
     Attributes:
-        buffer: the buffer.
-        sram: its first fragment there.
         dram: its first fragment in DRAM.
         rows: of the rectangle, without padding.
         columns: the same.
@@ -74,9 +72,6 @@ class Store(Transfer):
 
 class Transfers:
     """The loads and stores of a stream as columns, which are moved many at a time.
-
-    Args:
-        stream: that they are of.
 
     Attributes:
         numbers: of each in the stream.

@@ -25,12 +25,7 @@ _PAGE = 4096
 
 
 class Step(NamedTuple):
-    """A loop over fragments.
-
-    Attributes:
-        length: its steps.
-        moves: what one adds to the index of the destination, then of each source.
-    """
+    """A loop over fragments; a step moves the index of the destination, then of each source."""
 
     length: int
     moves: tuple[int, ...]

@@ -128,11 +128,7 @@ def _explain_refused(network: PartitionedNetwork) -> dict[str, str]:
 
 @dataclass
 class _Builder:
-    """Builds layers, with one stream for all groups of a task.
-
-    Attributes:
-        reasons: why tasks stay with the host, by operator.
-    """
+    """Builds layers, with one stream for all groups of a task; reasons are of those on the host."""
 
     chooser: Chooser
     line: ProgressLine

@@ -41,12 +41,9 @@ class LayerRun:
     Attributes:
         name: of its function in the model.
         stream: name of the first layer that runs the same stream.
-        kind: name of the operator.
         operator: that the unit computes.
         instruction: that computes its products.
-        mapping: name of the mapping.
         cycles: from its first instruction to the end of its last one.
-        seconds: the same by the machine's clock.
         busy_cycles: in which each queue works.
         moved_bytes: from and to DRAM.
         products: that it adds up.
@@ -81,8 +78,6 @@ class UnitNetwork(CallableNetwork):
     them.
 
     Attributes:
-        network: that was compiled.
-        machine: with the unit.
         layers: that the unit computes, by region.
         stages: that compute the network, in order.
         reasons: why products stay with the host, by operator.

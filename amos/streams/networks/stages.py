@@ -35,8 +35,6 @@ class Layer:
 
     Attributes:
         name: of its function in the model.
-        operator: that the unit computes.
-        candidate: mapping and schedule of the stream.
         kernel: the stream in a simulator.
         site: nodes that it replaces, and their operands.
         host_steps: that the host does of the group, in words.
@@ -80,13 +78,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class UnitStage:
-    """A layer on the unit.
-
-    Attributes:
-        layer: that it runs.
-        reads: names of the values of its operands that are no constants, by tensor.
-        writes: name of its result's value.
-    """
+    """A layer on the unit, with the names of values of its operands, by tensor, and its result."""
 
     layer: Layer
     reads: Mapping[str, str]
@@ -105,11 +97,7 @@ class UnitStage:
 
 @dataclass(frozen=True, eq=False)
 class HostStage:
-    """A part of a model that onnxruntime runs between layers.
-
-    Attributes:
-        model: of ONNX, whose ports are named for values.
-    """
+    """A part of a model that onnxruntime runs between layers; its ports are named for values."""
 
     model: Any = field(repr=False)
 

@@ -20,9 +20,6 @@ from amos.streams.vta import Encoding
 class StreamKernel:
     """One candidate on a simulated unit.
 
-    Args:
-        machine: with a stream unit.
-
     Raises:
         BuildError: it cannot be written as a stream, or not encoded.
     """

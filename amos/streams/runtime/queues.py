@@ -83,9 +83,7 @@ class _Queue:
     """The instructions of a queue.
 
     Attributes:
-        numbers: in the stream.
         ahead: cycles of each until data flows, or all if none does.
-        bytes: that flow.
         drain: cycles after that.
         pops: queues that each takes tokens from.
         pushes: queues that each gives them to.

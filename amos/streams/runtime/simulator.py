@@ -24,7 +24,6 @@ class Run:
     Attributes:
         cycles: until the last instruction is done.
         busy: cycles that each queue works, tokens and the port to DRAM not waited for.
-        moved: bytes to and from DRAM.
         dram: contents of each tensor in DRAM.
     """
 

@@ -47,14 +47,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding for buffers of certain sizes.
-
-    Attributes:
-        uop: bits of an index of a micro-operation.
-        acc: bits of an index of an accumulator.
-        inp: of an input.
-        wgt: of a block of weights.
-    """
+    """The encoding for buffers whose indices have so many bits."""
 
     uop: int
     acc: int

@@ -31,8 +31,6 @@ class Looped(Compute):
     Attributes:
         begin: first micro-operation, in their buffer.
         end: one past the last one.
-        outer: steps of the outer loop.
-        inner: steps of the inner loop.
         dst: what each adds to the index of the destination.
         src: the same for the source.
     """

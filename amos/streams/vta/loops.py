@@ -18,13 +18,7 @@ _ITERATIONS = 2**14 - 1
 
 @dataclass(frozen=True)
 class Arranged:
-    """One instruction for a nest of loops.
-
-    Attributes:
-        outer: its outer loop.
-        inner: its inner loop.
-        uops: micro-operations × destination, source and weight, from 0 on.
-    """
+    """One instruction for a nest of loops; micro-operations × destination, source and weight."""
 
     outer: Step
     inner: Step
