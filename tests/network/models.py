@@ -18,7 +18,7 @@ from amos.network.external.linking import link_trial
 from amos.network.frontend import Reference, close_shapes, onnxruntime_reference, title_of
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
-from amos.network.reading.model import DTYPES, read_model, slice_graph
+from amos.network.reading.model import DTYPES, read_model
 from amos.network.reading.validity import inline_functions, naming
 
 __all__ = [
@@ -111,11 +111,10 @@ def read_whole(model: Any, shapes: Mapping[str, Sequence[int]]) -> Graph:
     for name, dtype in reading.inputs.items():
         if dtype not in DTYPES:
             raise NetworkError(f"input {name!r}: dtype {dtype} is not supported")
-    for position, why in reading.external.items():
+    for position, why in reading.reasons.items():
         operation = graph.node[position].op_type
         raise NetworkError(why if why.startswith(operation) else f"{operation}: {why}")
-    inputs = {name: reading.values[name] for name in reading.inputs}
-    return slice_graph(reading.nodes, inputs, [reading.values[port.name] for port in graph.output])
+    return reading.slice([*reading.inputs], [port.name for port in graph.output])
 
 
 def load_whole(model: Any, *, shapes: Any = None, name: str | None = None) -> WholeNetwork:

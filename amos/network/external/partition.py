@@ -14,7 +14,6 @@ from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
-from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import Region, find_regions, load_region
 from amos.network.frontend import (
     RANDOM_OPERATORS,
@@ -31,6 +30,7 @@ from amos.network.halves import find_factors, find_halves, widen_halves
 from amos.network.network import Network, Port
 from amos.network.reading.branches import operators_of
 from amos.network.reading.model import read_model
+from amos.network.reading.onnx_graph import OnnxGraph
 from amos.network.reading.validity import inline_functions, naming
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class PartitionedNetwork(Shown):
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """The inputs, in order."""
-        reading = self.graph.reading
+        graph = self.graph
         return tuple(
-            Port(name, tuple(reading.shapes[name]), dtype) for name, dtype in reading.inputs.items()
+            Port(name, tuple(graph.shapes[name]), dtype) for name, dtype in graph.inputs.items()
         )
 
     @cached_property
@@ -94,7 +94,7 @@ class PartitionedNetwork(Shown):
     @cached_property
     def divides_integers(self) -> bool:
         """Whether integers are divided by values that are no constants."""
-        return divides_integers(self.graph.reading.nodes)
+        return divides_integers(self.graph.operators)
 
     @cached_property
     def is_random(self) -> bool:
@@ -157,7 +157,7 @@ def load_partition(
                 reference = onnxruntime_reference(source)
             factors = find_factors(model)
             source = model = widen_halves(model)
-        graph = OnnxGraph(read_model(model, closed))
+        graph = read_model(model, closed)
     reasons, regions = dict(graph.external), list[Region]()
     for nodes in find_regions(graph):
         try:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
-from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.operations import declare_value
 from amos.network.reading.branches import names_read
-from amos.network.reading.model import slice_graph
+from amos.network.reading.onnx_graph import OnnxGraph
 
 #: Versions of ONNX that every onnxruntime with the interface of the library reads.
 _IR_VERSION, _OPSET = 8, 17
@@ -47,7 +46,7 @@ class Region:
 
     def read(self) -> Graph:
         """Read these nodes as they were ahead of all passes."""
-        return slice_between(self.graph, self.inputs, self.outputs)
+        return self.graph.slice(self.inputs, self.outputs)
 
 
 def find_regions(graph: OnnxGraph) -> list[list[int]]:
@@ -68,14 +67,8 @@ def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
         NetworkError: AMOS does not take them together.
     """
     inputs, outputs = find_boundary(graph, nodes)
-    network = network_of(slice_between(graph, inputs, outputs), name)
+    network = network_of(graph.slice(inputs, outputs), name)
     return Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, network)
-
-
-def slice_between(graph: OnnxGraph, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-    """Return the graph between some values of a model."""
-    reading, values = graph.reading, graph.reading.values
-    return slice_graph(reading.nodes, {n: values[n] for n in inputs}, [values[n] for n in outputs])
 
 
 def find_convex_sets(graph: OnnxGraph, accepted: Sequence[int]) -> list[list[int]]:
@@ -141,8 +134,8 @@ def extract_nodes(
     contents = helper.make_graph(
         nodes_of_region,
         "region",
-        [declare_value(name, graph.ports[name]) for name in inputs],
-        [declare_value(name, graph.ports[name]) for name in outputs],
+        [declare_value(name, graph.values[name]) for name in inputs],
+        [declare_value(name, graph.values[name]) for name in outputs],
         weights,
     )
     return helper.make_model(
@@ -178,7 +171,7 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
     read = {name for node in live for name in names_read(node)}
     read |= {port.name for port in result.graph.output}
     del result.graph.input[:]
-    inputs = (port for port in graph.model.graph.input if port.name in graph.reading.inputs)
+    inputs = (port for port in graph.model.graph.input if port.name in graph.inputs)
     result.graph.input.extend(inputs)
     del result.graph.initializer[:]
     weights = [each for name, each in graph.initializers.items() if name in read]
@@ -186,8 +179,8 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
     if regions:
         result.opset_import.append(helper.make_opsetid(domain, 1))
     for port in (*result.graph.input, *result.graph.output):
-        if port.name in graph.ports and port.type.tensor_type.elem_type:
-            state_shape(port, graph.ports[port.name].shape)
+        if port.name in graph.values and port.type.tensor_type.elem_type:
+            state_shape(port, graph.values[port.name].shape)
     return result
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from amos.errors import NetworkError
 from amos.network.frontend import infer_by_onnxruntime
-from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+from amos.network.graph import Constant, GraphBuilder, Node, Operand
 from amos.network.operations import declare_value
 from amos.network.reading import (
     attention,
@@ -32,6 +31,7 @@ from amos.network.reading import (
 from amos.network.reading.branches import names_of, names_read
 from amos.network.reading.control_flow import CONTROL_FLOW
 from amos.network.reading.node import NodeSource, Read
+from amos.network.reading.onnx_graph import OnnxGraph
 from amos.network.reading.validity import InvalidModel
 
 #: Readers of operators of ONNX and of onnxruntime's optimizer.
@@ -71,29 +71,7 @@ _LARGEST_NODE = 1 << 20
 _UNKNOWN = "a shape that is known at run time only"
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """A model that was read.
-
-    Attributes:
-        model: an ``onnx.ModelProto`` whose nodes were read, with branches and loops whose course
-            is known ahead written in place.
-        nodes: of the graph, in order.
-        values: of the graph, by their names in the model; those of external nodes are inputs.
-        external: why nodes stay with onnxruntime, by their position in the model.
-        inputs: names of the model's inputs, with the dtype of each.
-        shapes: their extents.
-    """
-
-    model: Any
-    nodes: tuple[Node, ...]
-    values: Mapping[str, Operand]
-    external: Mapping[int, str]
-    inputs: Mapping[str, str]
-    shapes: Mapping[str, Sequence[int]]
-
-
-def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
+def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
     """Read the nodes of a model that a graph can express; others are external.
 
     Args:
@@ -104,34 +82,6 @@ def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> Reading:
         NetworkError: an input is empty, or a result has another dtype than the model states.
     """
     return _ModelReader(model, shapes).read_model()
-
-
-def slice_graph(
-    nodes: Sequence[Node], inputs: Mapping[str, Operand], outputs: Sequence[Operand]
-) -> Graph:
-    """Return the graph between some values of another.
-
-    Args:
-        nodes: of the other graph, in order.
-        inputs: its values that are inputs here, by name.
-        outputs: its values that are results here.
-    """
-    builder = GraphBuilder()
-    for name, operand in inputs.items():
-        port = builder.add_input(name, operand.shape, operand.dtype)
-        if isinstance(operand, Node):  # several names may stand for one value
-            builder.values.setdefault(operand.number, port)
-    needed, stack = set[int](), [each for each in outputs if isinstance(each, Node)]
-    while stack:
-        node = stack.pop()
-        if node.number in builder.values or node.number in needed:
-            continue
-        needed.add(node.number)
-        stack += [each for each in node.operands if isinstance(each, Node)]
-    for node in nodes:
-        if node.number in needed:
-            builder.values[node.number] = builder.copy(node)
-    return builder.finish([*map(builder.value, outputs)])
 
 
 class _ModelReader:
@@ -158,7 +108,7 @@ class _ModelReader:
         self.nodes, self.weights = list[Any](), list[Any]()
         self.names, self.read, self.is_rewritten = names_of(graph), set[str](), False
 
-    def read_model(self) -> Reading:
+    def read_model(self) -> OnnxGraph:
         graph, inputs = self.model.graph, dict[str, str]()
         for port in graph.input:
             if port.name not in self.tensors:
@@ -168,7 +118,7 @@ class _ModelReader:
         for port in graph.output:
             if (value := self.value(port.name)) is not None:
                 _check_result(port, value)
-        return Reading(
+        return OnnxGraph(
             self.written_model(),
             self.builder.nodes,
             self.values,

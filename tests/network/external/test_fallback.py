@@ -19,7 +19,8 @@ from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
 from amos.network.frontend import Reference
 from amos.network.inputs import random_arrays
-from amos.network.reading.model import Reading, read_model
+from amos.network.reading.model import read_model
+from amos.network.reading.onnx_graph import OnnxGraph
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder
 
@@ -142,7 +143,7 @@ def test_slices_backwards_and_sums_of_nothing() -> None:
 def _misread(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
     """Have AMOS read every weight of regions wrongly."""
 
-    def read(model: Any, *arguments: Any) -> Reading:
+    def read(model: Any, *arguments: Any) -> OnnxGraph:
         wrong = type(model)()
         wrong.CopyFrom(model)
         for weight in wrong.graph.initializer:

@@ -45,7 +45,7 @@ def _padded(*more: Any) -> Any:
 def test_shapes_behind_a_computed_padding_are_known() -> None:
     reading = read_model(_padded(), {"x": _SHAPE})
     assert not reading.external
-    assert [node.operation for node in reading.nodes] == ["input", "Pad", "Conv"]
+    assert [node.operation for node in reading.operators] == ["input", "Pad", "Conv"]
     assert reading.values["y"].shape == (1, 8, 10)
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from amos.network.external.onnx_graph import OnnxGraph
 from amos.network.external.regions import (
     contract_regions,
     find_boundary,
@@ -19,10 +18,11 @@ from amos.network.external.regions import (
 )
 from amos.network.network import Network
 from amos.network.reading.model import read_model
+from amos.network.reading.onnx_graph import OnnxGraph
 
 
 def _graph(model: Any) -> OnnxGraph:
-    return OnnxGraph(read_model(model, {port.name: _sizes(port) for port in model.graph.input}))
+    return read_model(model, {port.name: _sizes(port) for port in model.graph.input})
 
 
 def _sizes(port: Any) -> list[int]:

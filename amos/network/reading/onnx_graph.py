@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,40 +10,43 @@ from typing import Any
 import numpy as np
 
 from amos.network.blocked import BlockedWeight
-from amos.network.graph import Constant
-from amos.network.network import Port
+from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.reading.branches import names_read
-from amos.network.reading.model import Reading
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OnnxGraph:
-    """A model with the shapes, dtypes and constants that were read.
+    """A model that was read.
 
     Attributes:
-        reading: of the model.
+        model: an ``onnx.ModelProto`` whose nodes were read, with branches and loops whose course
+            is known ahead written in place.
+        operators: what was read of it, in order.
+        values: of operators, by their names in the model; those of external nodes are inputs.
+        reasons: why nodes stay with onnxruntime, by their position in the model.
+        inputs: names of the model's inputs, with the dtype of each.
+        shapes: their extents.
     """
 
-    reading: Reading
-
-    @property
-    def model(self) -> Any:
-        """An ``onnx.ModelProto``."""
-        return self.reading.model
+    model: Any
+    operators: tuple[Node, ...]
+    values: Mapping[str, Operand]
+    reasons: Mapping[int, str]
+    inputs: Mapping[str, str]
+    shapes: Mapping[str, Sequence[int]]
 
     @cached_property
     def _computing(self) -> tuple[int, ...]:
         """Positions of the nodes whose results are not known ahead."""
-        reading = self.reading
         return tuple(
             position
             for position, node in enumerate(self.model.graph.node)
-            if position in reading.external or not all(map(self._is_known, node.output))
+            if position in self.reasons or not all(map(self._is_known, node.output))
         )
 
     def _is_known(self, name: str) -> bool:
         """Return whether a value is a constant; weights of a few bits stay as they are."""
-        value = self.reading.values.get(name)
+        value = self.values.get(name)
         return isinstance(value, Constant) and not isinstance(value, BlockedWeight)
 
     @cached_property
@@ -54,7 +58,7 @@ class OnnxGraph:
     @cached_property
     def external(self) -> dict[int, str]:
         """Why nodes stay with onnxruntime, by their number."""
-        reasons = self.reading.external
+        reasons = self.reasons
         return {n: reasons[p] for n, p in enumerate(self._computing) if p in reasons}
 
     @cached_property
@@ -66,17 +70,11 @@ class OnnxGraph:
         read = {name for names in self.reads for name in names}
         read |= {port.name for port in self.model.graph.output}
         for name in sorted(read - {*tensors, *self.producers}):
-            value = self.reading.values.get(name)
+            value = self.values.get(name)
             if isinstance(value, Constant):
                 tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value.array), name)
                 tensors[name].dims[:] = value.shape
         return tensors
-
-    @cached_property
-    def ports(self) -> dict[str, Port]:
-        """Values of static shape, by name."""
-        values = self.reading.values
-        return {name: Port(name, value.shape, value.dtype) for name, value in values.items()}
 
     @cached_property
     def producers(self) -> dict[str, int]:
@@ -87,3 +85,24 @@ class OnnxGraph:
     def reads(self) -> tuple[tuple[str, ...], ...]:
         """Names that each node reads, inside of its branches and loops too."""
         return tuple(tuple(dict.fromkeys(names_read(node))) for node in self.nodes)
+
+    def slice(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        """Return the graph between some values, by their names."""
+        builder = GraphBuilder()
+        for name in inputs:
+            operand = self.values[name]
+            port = builder.add_input(name, operand.shape, operand.dtype)
+            if isinstance(operand, Node):  # several names may stand for one value
+                builder.values.setdefault(operand.number, port)
+        results = [self.values[name] for name in outputs]
+        needed, stack = set[int](), [each for each in results if isinstance(each, Node)]
+        while stack:
+            node = stack.pop()
+            if node.number in builder.values or node.number in needed:
+                continue
+            needed.add(node.number)
+            stack += [each for each in node.operands if isinstance(each, Node)]
+        for node in self.operators:
+            if node.number in needed:
+                builder.values[node.number] = builder.copy(node)
+        return builder.finish([*map(builder.value, results)])
