@@ -18,9 +18,8 @@ from amos.network.candidates import predict_node, predict_transfer
 from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
-from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.base import Direct, Lowering
 from amos.network.lowerings.choosing import predict_lowering
-from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.fused import choose_fused
 from amos.network.network import Network
 from amos.network.offload import predict_offload
@@ -37,7 +36,7 @@ _FREE = ("Reshape", "Identity")
 
 
 def report(
-    network: Network,
+    network: Network | PartitionedNetwork,
     machine: str | Machine,
     intrinsics: Sequence[Intrinsic] = (),
     *,
@@ -46,24 +45,41 @@ def report(
     """See :meth:`Network.report`."""
     chooser = Chooser(machine, intrinsics=intrinsics)
     target = chooser.target(())
-    if not target_of(target).has_engine:
-        return _unit_report(network, chooser, target, bounds=bounds)
+    if target_of(target).has_engine:
+        parts = [_region_report(each, chooser, target) for each in network.networks.values()]
+    else:
+        parts = [
+            _unit_report(each, chooser, target, bounds=bounds) for each in network.networks.values()
+        ]
+    return _join_reports(network, target, parts)
+
+
+def model_report(model: CompiledNetwork) -> Report:
+    """See :meth:`CompiledNetwork.report`."""
+    target = Chooser("host").target(())
+    parts = [_kernel_report(each, target) for each in model.regions.values()]
+    return _join_reports(model.network, target, parts)
+
+
+def _region_report(network: Network, chooser: Chooser, target: Machine) -> Report:
+    """Report a region on a CPU."""
     fused: dict[Job, Lowering] = {
         job: first for job, (first, *_) in choose_fused(network, chooser).items()
     }
     separate = drop_fused_groups(dict.fromkeys(network.tasks), fused)
     rows = [_task_row(task, chooser) for task in separate]
     rows += [_kernel_row(job, lowering) for job, lowering in fused.items()]
-    return _sum_up(network, target, rows, _engine_rows(network, target, fused))
+    engine = _engine_rows(network, target, fused)
+    return Report(network.name, target.name, tuple(rows), engine)
 
 
 def _unit_report(network: Network, chooser: Chooser, target: Machine, *, bounds: bool) -> Report:
-    """Report a network on a unit that has a host for everything else."""
+    """Report a region on a unit that has a host for everything else."""
     host = machines.get(target.host) if target.host else None
     host_chooser = Chooser(host) if host else None
     rows = [_unit_row(task, chooser, host_chooser, bounds=bounds) for task in network.tasks]
-    engine = [*_engine_rows(network, host), *_step_rows(network.tasks, rows, host)]
-    return _sum_up(network, target, rows, engine)
+    engine = (*_engine_rows(network, host), *_step_rows(network.tasks, rows, host))
+    return Report(network.name, target.name, tuple(rows), engine)
 
 
 def _unit_row(task: Task, chooser: Chooser, host: Chooser | None, *, bounds: bool) -> TaskRow:
@@ -107,28 +123,12 @@ def _step_rows(
     ]
 
 
-def _region_report(region: CompiledRegion) -> Report:
+def _kernel_report(region: CompiledRegion, target: Machine) -> Report:
     """Report a region with its kernels."""
     rows = [_kernel_row(job, kernel.lowering) for job, kernel in region.kernels.items()]
     rows += [_fallback_row(job, reason) for job, reason in region.fallbacks.items()]
-    target = Chooser("host").target(())
     engine = _engine_rows(region.network, target, region.kernels)
-    return _sum_up(region.network, target, rows, engine)
-
-
-def _sum_up(
-    network: Network, machine: Machine, rows: Sequence[TaskRow], engine: Sequence[EngineRow]
-) -> Report:
-    """Return the report of some tasks, and of the operators of the engine or the host."""
-    whole = Report(
-        network.name,
-        machine.name,
-        tuple(rows),
-        tuple(engine),
-        has_engine=target_of(machine).has_engine,
-        host=machine.host,
-    )
-    return whole.with_shares()
+    return Report(region.network.name, target.name, tuple(rows), engine)
 
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:
@@ -199,30 +199,10 @@ def _engine_rows(
     return tuple(sorted(results, key=lambda row: -row.count))
 
 
-def partition_report(
-    network: PartitionedNetwork,
-    machine: str | Machine,
-    intrinsics: Sequence[Intrinsic],
-    bounds: bool,
-) -> Report:
-    """See :meth:`PartitionedNetwork.report`."""
-    regions = network.networks.values()
-    reports = [report(each, machine, intrinsics, bounds=bounds) for each in regions]
-    if not reports:  # whose machine nobody has read yet
-        machine = Chooser(machine, intrinsics=intrinsics).target(())
-    return _join_reports(network, reports, machine)
-
-
-def model_report(model: CompiledNetwork) -> Report:
-    """See :meth:`CompiledNetwork.report`."""
-    return _join_reports(model.network, [*map(_region_report, model.regions.values())], "host")
-
-
 def _join_reports(
-    network: Network | PartitionedNetwork, reports: Iterable[Report], machine: str | Machine
+    network: Network | PartitionedNetwork, machine: Machine, reports: Sequence[Report]
 ) -> Report:
-    """Join reports into one, with equal tasks in one row."""
-    reports = list(reports)
+    """Join the reports of regions, with equal tasks in one row."""
     tasks: dict[tuple[str, str], TaskRow] = {}
     for row in (row for each in reports for row in each.tasks):
         key = row.kind, row.operator
@@ -241,17 +221,17 @@ def _join_reports(
                 current, count=first.count + current.count, seconds=seconds, products=products
             )
         engine[place] = current
-    rows = [*engine.values()]
-    rows += [
+    external = [
         EngineRow(operation, count, None, why, None if operation in PRODUCT_OPERATORS else 0)
         for (operation, why), count in network.external.items()
         if operation != "Constant"
     ]
-    if reports:
-        name, own, host = reports[0].machine, reports[0].has_engine, reports[0].host
-    elif isinstance(machine, str):
-        name, own, host = machine, True, ""
-    else:
-        name, own, host = machine.name, target_of(machine).has_engine, machine.host
-    whole = Report(network.name, name, tuple(tasks.values()), tuple(rows), own, host)
+    whole = Report(
+        network.name,
+        machine.name,
+        tuple(tasks.values()),
+        (*engine.values(), *external),
+        has_engine=target_of(machine).has_engine,
+        host=machine.host,
+    )
     return whole.with_shares()

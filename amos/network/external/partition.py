@@ -114,9 +114,9 @@ class PartitionedNetwork(Shown):
         bounds: bool = False,
     ) -> Report:
         """Report where each part would run and how fast; see :meth:`Network.report`."""
-        from amos.network.reporting import partition_report
+        from amos.network.reporting import report
 
-        return partition_report(self, machine, intrinsics, bounds)
+        return report(self, machine, intrinsics, bounds=bounds)
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))
