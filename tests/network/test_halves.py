@@ -10,10 +10,10 @@ from onnx import TensorProto, checker, helper, numpy_helper
 
 import amos
 from amos.network import halves
+from amos.network.checks import relative_norm
 from amos.network.halves import find_halves, widen_halves
 from amos.network.operations import numpy_dtype
 from amos.network.precision.choosing import keep_precision
-from amos.network.precision.norms import relative_norm
 from amos.network.precision.variants import has_bfloat16, multiplies
 
 _CODES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import amos
 from amos.cli.app import app
 from amos.errors import NetworkError
+from amos.network.checks import relative_norm
 from amos.network.inputs import random_arrays
 from amos.network.precision import choosing
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
-from amos.network.precision.norms import relative_norm
 from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import Variants
 from tests.network.models import Builder

@@ -197,6 +197,4 @@ def _round_parts(variants: Variants, budget: float) -> list[Variant]:
     selected = select_places(variants, _SHARE * budget, partial(_use, budget=budget))
     if selected is None:
         return []
-    places, errors = selected
-    excluded = [each for each in variants.saved if each not in places]
-    return [variants.round_faster(excluded, errors)]
+    return [variants.round_faster(*selected)]

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from amos.network.precision.frontier import Errors
-from amos.network.precision.variants import Variants
+from amos.network.precision.variants import Places, Variants
 
-#: Region and place of products.
-Places = tuple[tuple[str, int], ...]
 #: Parts at first, in the order of the graph, and how many are halved.
 _PARTS, _HALVED = 8, 8
 #: Share of a part's error up to which one half leaves the rest of the squares to the other one.

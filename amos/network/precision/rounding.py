@@ -53,17 +53,22 @@ def has_rounded_products(graph: Graph) -> bool:
 
 
 def round_products(
-    graph: Graph, excluded: Container[int] = frozenset(), dtype: str = ROUNDED
+    graph: Graph, places: Container[int] | None = None, dtype: str = ROUNDED
 ) -> Graph:
     """Return a graph whose products of floats have rounded factors.
 
     Args:
         graph: with products of ``float32``.
-        excluded: which products stay as they are, counted in the order of the graph.
+        places: of the products that are rounded, counted in the order of the graph; all by
+            default.
         dtype: of the factors.
     """
     products = [node for node in graph.nodes if is_product(node)]
-    chosen = [x for place, x in enumerate(products) if can_round(x) and place not in excluded]
+    chosen = [
+        node
+        for place, node in enumerate(products)
+        if can_round(node) and (places is None or place in places)
+    ]
     own = {node.number for node in chosen}
     rounded = {x.number for node in chosen for x in node.operands if isinstance(x, Node)}
     builder = GraphBuilder()

@@ -17,7 +17,7 @@ from amos.explore.choosing import Chooser
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
 from amos.network.building import predict_seconds
-from amos.network.checks import flatten_results
+from amos.network.checks import flatten_results, relative_norm
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
 from amos.network.external.sessions import SessionRunner
@@ -30,7 +30,6 @@ from amos.network.passes.sequence import apply_before_layouts
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring
-from amos.network.precision.norms import relative_norm
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
 
@@ -45,8 +44,8 @@ _SHARE = 0.95
 _FEW_USES = 16
 #: Returns how good results are: more is better.
 Accuracy = Callable[[Sequence[np.ndarray]], float]
-#: For each region the products that stay as they are, counted in the order of its graph.
-Excluded = Mapping[str, frozenset[int]]
+#: Region and place of products, counted in the order of its graph.
+Places = Sequence[tuple[str, int]]
 #: Inputs of calls in order.
 Samples = Sequence[Sequence[np.ndarray]]
 _T = TypeVar("_T")
@@ -101,30 +100,32 @@ class Variants:
             variants.__dict__.pop(name, None)
         return variants
 
-    def round_faster(
-        self, excluded: Sequence[tuple[str, int]] = (), errors: Errors | None = None
-    ) -> Variant:
-        """Round factors wherever that is predicted to be faster.
+    def round_faster(self, places: Places | None = None, errors: Errors | None = None) -> Variant:
+        """Round factors wherever that is predicted to be faster, or of some of these products.
 
         Args:
-            excluded: region and place of further products that stay as they are.
+            places: of the products that are rounded; by default all that gain.
             errors: of it, if they were measured.
         """
-        places = self._by_region([*self.slower, *excluded])
-        network = self.with_rounding(places)
+        chosen = [at for at in self.saved if places is None or at in places]
+        excluded = [at for at in self.saved if at not in chosen]
+        network = self.with_rounding(chosen)
         if errors is None:
-            errors = self._errors(self.model_of(places))
-        saved = sum(seconds for at, seconds in self.saved.items() if at not in excluded)
-        reasons = self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
+            errors = self._errors(self.model_of(chosen))
         return Variant(
             "mixed" if excluded else dtype(self.rounded).short,
             network,
             errors,
-            self.plain.predicted_seconds - saved,
+            self.plain.predicted_seconds - sum(map(self.saved.__getitem__, chosen)),
             _select_operators(
                 network, lambda group: group.nodes[0].operands[0].dtype == self.rounded
             ),
-            {f"{name} {place}": why for (name, place), why in reasons.items()},
+            {
+                f"{name} {place}": why
+                for (name, place), why in (
+                    self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
+                ).items()
+            },
         )
 
     def round_operations(self, operations: Container[str] | None = None) -> PartitionedNetwork:
@@ -135,13 +136,13 @@ class Variants:
         """
         if not multiplies(self.rounded) or not self.saved:
             return self.network
-        excluded = [
-            (name, place)
-            for name in self.network.regions
-            for place, node in enumerate(self._products(name))
-            if operations is not None and node.operation not in operations
-        ]
-        return self.with_rounding(self._by_region([*self.slower, *excluded]))
+        return self.with_rounding(
+            [
+                at
+                for at in self.saved
+                if operations is None or self.roundable[at].operation in operations
+            ]
+        )
 
     def quantize(self) -> Variant:
         """Quantize to integers of 8 bits, by the ranges of the choosing samples.
@@ -156,28 +157,23 @@ class Variants:
         changed = _select_operators(network, lambda group: group.nodes[0].dtype == "int32")
         return Variant("int8", network, errors, seconds, changed)
 
-    def sensitivities(self, parts: Sequence[Sequence[tuple[str, int]]]) -> list[float]:
+    def sensitivities(self, parts: Sequence[Places]) -> list[float]:
         """Measure errors of the first sample where only the products of one part are rounded."""
         samples, _ = self.choosing[:1], self._expected  # which several threads would compute
 
-        def run(places: Sequence[tuple[str, int]]) -> list[tuple[np.ndarray, ...]]:
-            return [*self._results(self._model_with(places), samples, len(parts))]
+        def run(places: Places) -> list[tuple[np.ndarray, ...]]:
+            return [*self._results(self.model_of(places), samples, len(parts))]
 
         results = _map_in_threads(run, parts)
         return [error for each in results for error in self._compare(each)]
 
-    def measure_errors(self, places: Sequence[tuple[str, int]]) -> Errors:
+    def measure_errors(self, places: Places) -> Errors:
         """Measure the errors of all samples where only some products are rounded."""
-        return self._errors(self._model_with(places))
+        return self._errors(self.model_of(places))
 
-    def _model_with(self, places: Sequence[tuple[str, int]]) -> Any:
+    def model_of(self, places: Places) -> Any:
         """Return the model of ONNX with rounded factors of some products."""
-        everything = ((name, at) for name in self.network.regions for at in self._places(name))
-        return self.model_of(self._by_region([at for at in everything if at not in places]))
-
-    def model_of(self, excluded: Excluded) -> Any:
-        """Return the model of ONNX with rounded factors of all products but some."""
-        rewrites = self._roundings(excluded)
+        rewrites = self._roundings(places)
         graphs = {name: rewrites[name](graph) for name, graph in self._graphs.items()}
         return self._with_graphs(graphs)
 
@@ -193,34 +189,34 @@ class Variants:
         """The model of ONNX without the functions of its regions."""
         return with_functions(self.network, ())
 
-    def with_rounding(self, excluded: Excluded) -> PartitionedNetwork:
-        """Round the factors of all products but some."""
-        rewrites = self._roundings(excluded)
+    def with_rounding(self, places: Places) -> PartitionedNetwork:
+        """Round the factors of some products."""
+        rewrites = self._roundings(places)
         regions = {
             name: replace(x, network=network_of(x.read(), x.network.name, rewrites[name]))
             for name, x in self.network.regions.items()
         }
         return replace(self.network, regions=regions, roundings=rewrites)
 
-    def _roundings(self, excluded: Excluded) -> dict[str, Callable[[Graph], Graph]]:
+    def _roundings(self, places: Places) -> dict[str, Callable[[Graph], Graph]]:
         return {
-            name: partial(round_products, excluded=each, dtype=self.rounded)
-            for name, each in excluded.items()
-        }
-
-    def _by_region(self, places: Sequence[tuple[str, int]]) -> Excluded:
-        return {
-            name: frozenset(at for region, at in places if region == name)
+            name: partial(
+                round_products,
+                places=frozenset(at for region, at in places if region == name),
+                dtype=self.rounded,
+            )
             for name in self.network.regions
         }
 
-    def _products(self, name: str) -> list[Node]:
-        """Return the products of a region, in the order of its graph."""
-        return [n for n in self.network.regions[name].network.graph.nodes if is_product(n)]
-
-    def _places(self, name: str) -> list[int]:
-        """Return places of the products of a region that can be rounded."""
-        return [place for place, node in enumerate(self._products(name)) if can_round(node)]
+    @cached_property
+    def roundable(self) -> dict[tuple[str, int], Node]:
+        """The products that can be rounded, by region and place."""
+        return {
+            (name, place): node
+            for name, network in self.network.networks.items()
+            for place, node in enumerate(filter(is_product, network.graph.nodes))
+            if can_round(node)
+        }
 
     @cached_property
     def saved(self) -> dict[tuple[str, int], float]:
@@ -235,23 +231,22 @@ class Variants:
     def slower(self) -> dict[tuple[str, int], Exclusion]:
         """Why products gain nothing by being rounded, by region and place."""
         return {
-            (name, place): self._reason(*self._times.get((name, place), (0.0, 0.0)))
-            for name in self.network.regions
-            for place in self._places(name)
-            if (name, place) not in self.saved
+            at: self._reason(*self._times.get(at, (0.0, 0.0)))
+            for at in self.roundable
+            if at not in self.saved
         }
 
     @cached_property
     def _times(self) -> dict[tuple[str, int], tuple[float, float]]:
         """Predicted seconds of the products that matter, as they are and rounded."""
-        everything = self.with_rounding(dict.fromkeys(self.network.regions, frozenset()))
+        everything = self.with_rounding([*self.roundable])
         times: dict[tuple[str, int], tuple[float, float]] = {}
         heavy = {id(x) for task in _that_matter(self.network.tasks) for x in task.groups}
         pairs: dict[tuple[str, int], tuple[Group, Group | None]] = {}
         for name, region in self.network.regions.items():
             rounded = _groups_by_place(everything.regions[name].network)
             for place, group in _groups_by_place(region.network).items():
-                if id(group) in heavy and place in self._places(name):
+                if id(group) in heavy and (name, place) in self.roundable:
                     pairs[name, place] = group, rounded.get(place)
         groups = [group for pair in pairs.values() for group in pair if group is not None]
         seconds = self._predict([Task(group.operator, (group,)) for group in groups])
@@ -323,13 +318,9 @@ class Variants:
 
     def _errors(self, model: Any) -> Errors:
         """Return by how much the results of a model differ from those of the network."""
-        errors = self._differences(model, [*self.choosing, *self.confirming])
+        errors = self._compare(self._results(model, [*self.choosing, *self.confirming]))
         chosen = len(self.choosing)
         return Errors(max(errors[:chosen]), max(errors[chosen:], default=None))
-
-    def _differences(self, model: Any, samples: Samples) -> list[float]:
-        """Return the differences of each of the first samples."""
-        return self._compare(self._results(model, samples))
 
     def _compare(self, results: Iterable[tuple[np.ndarray, ...]]) -> list[float]:
         """Compare results for the first samples with those of the network."""

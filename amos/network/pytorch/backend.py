@@ -29,6 +29,7 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.external.sessions import QUIET
 from amos.network.frontend import PRODUCT_OPERATORS
+from amos.network.precision.choosing import keep_precision
 from amos.network.precision.variants import Variants
 from amos.network.pytorch.check import array_of_tensor, check_dtypes, check_tensor, draw_inputs
 from amos.network.pytorch.layers import exportable
@@ -249,10 +250,12 @@ class CompiledGraph:
 
     def _round_network(self, network: PartitionedNetwork) -> PartitionedNetwork:
         """Round the network to the precision of its weights, or to the one PyTorch is set to."""
-        if network.factors:
-            return Variants(network, rounded=network.factors).round_operations()
-        operations = reducible_operations()
-        return Variants(network).round_operations(operations) if operations else network
+        operations = frozenset[str]() if network.factors else reducible_operations()
+        if operations:
+            return Variants(network).round_operations(operations)
+        rounded = keep_precision(network)
+        assert isinstance(rounded, PartitionedNetwork)
+        return rounded
 
     def _build(
         self, network: PartitionedNetwork, values: Sequence[Any], expected: Sequence[Any]
