@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 
 from amos.errors import AmosError
 from amos.explore.choosing import RULE, Chooser, Product
@@ -12,7 +13,7 @@ from amos.mapping import enumerate_mappings
 from amos.network.graph import Node
 from amos.network.shapes import count_bytes
 from amos.perfmodel import predict
-from amos.records import Record
+from amos.records import Record, Records
 from amos.records.canonical import digest, operator_values
 from amos.records.exchange import right_records
 
@@ -33,10 +34,18 @@ def predict_node(machine: Machine, node: Node) -> float:
     return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
 
 
-def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Group right records by :func:`operator_key`, the fastest first; some may not count here."""
+def rank_records(path: str | Path | None) -> dict[str, list[Record]]:
+    """Rank the right records of a file by operator, the fastest first; some may not count here.
+
+    Returns:
+        records by :func:`operator_key`; none without a file.
+    """
+    if path is None:
+        return {}
+    with Records(path, readonly=True) as store:
+        records = right_records(list(store.all()))
     ranked: dict[str, list[Record]] = {}
-    for record in sorted(right_records(list(records)), key=lambda record: record.seconds):
+    for record in sorted(records, key=lambda record: record.seconds):
         ranked.setdefault(_key(record.canonical), []).append(record)
     return ranked
 

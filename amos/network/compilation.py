@@ -20,7 +20,7 @@ from amos.measure.result_cache import has_result
 from amos.network.bucketed import CompiledBuckets, join_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.building import BuiltKernels, build_kernels, load_builders, start_builders
-from amos.network.candidates import records_by_operator
+from amos.network.candidates import rank_records
 from amos.network.comparison import (
     Comparison,
     compare_alone,
@@ -51,7 +51,7 @@ from amos.network.precision.choosing import (
 )
 from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
-from amos.records import Record, Records
+from amos.records import Record
 
 #: Kernels of a task that are timed alone, and finalists of them that are timed in the network.
 _MEASURED, _FINALISTS = 6, 4
@@ -137,7 +137,7 @@ def compile_network(
     for name, value in {"verify": verify, "measure": measure}.items():
         if not isinstance(value, bool):
             raise NetworkError(f"{name}: expected True or False, got {quote(value)}")
-    build = _Builder(_rank_records(records), verify, measure)
+    build = _Builder(rank_records(records), verify, measure)
     with ProgressLine(progress) as build.line, ExitStack() as stack:
         stack.enter_context(_explaining_full_disks())
         frontier = None
@@ -362,13 +362,6 @@ def _select_heavy(tasks: Sequence[Task], chooser: Chooser) -> frozenset[Task]:
         with suppress(MappingError):
             seconds[task] = task.weight * predict_lowering(task, chooser).expected
     return frozenset(select_heaviest(seconds, _HEAVY_SHARE))
-
-
-def _rank_records(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
-    if records is None:
-        return {}
-    with Records(records, readonly=True) as store:
-        return records_by_operator(store.all())
 
 
 def _select_finalists(kernels: Sequence[TaskKernel], task: Task) -> tuple[list[TaskKernel], str]:

@@ -180,7 +180,7 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
         optimized: let onnxruntime rewrite it.
         threads: that run a call; 0 for all cores.
     """
-    model = source if cpu().has_int8_dot_products else _open_structure(source)
+    model = source if cpu().has_int8_dot_products else load_onnx(source, all_weights=False)
     settings, level = dict(sum_settings(model)), "ORT_ENABLE_ALL"
     if not optimized:
         saturates = settings and _multiplies_bytes(model)
@@ -234,7 +234,7 @@ def sum_settings(source: Any) -> Mapping[str, str]:
 
     if cpu().has_int8_dot_products:
         return {}
-    graph = _open_structure(source).graph
+    graph = load_onnx(source, all_weights=False).graph
     weights = [each for each in graph.initializer if each.data_type == onnx.TensorProto.INT8]
     if weights and all(map(_is_narrow, weights)):
         return {}
@@ -253,12 +253,12 @@ def _is_narrow(weight: Any) -> bool:
     return bool(np.abs(values).max(initial=0) <= _NARROW_WEIGHT)
 
 
-def _open_structure(source: Any) -> Any:
-    """Return a model, of a file without the weights that stand in files of their own."""
+def load_onnx(source: Any, *, all_weights: bool) -> Any:
+    """Return a model of ONNX, of a file perhaps without the weights in files of their own."""
     import onnx
 
     is_file = isinstance(source, str | os.PathLike)
-    return onnx.load(source, load_external_data=False) if is_file else source
+    return onnx.load(source, load_external_data=all_weights) if is_file else source
 
 
 def _multiplies_bytes(model: Any) -> bool:
@@ -297,11 +297,8 @@ def onnxruntime_reference(source: Any) -> Reference | None:
     def evaluate(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
         try:
             session = plain_session(source)
-            values = {
-                port.name: array.astype(bool) if port.type == "tensor(bool)" else array
-                for port, array in zip(session.get_inputs(), arrays, strict=True)
-            }
-            return [*session.run(None, values)]
+            names = [port.name for port in session.get_inputs()]
+            return [*session.run(None, dict(zip(names, arrays, strict=True)))]
         except Exception:  # it takes other dtypes, operators and sizes than TVM
             return None
 

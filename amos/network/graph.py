@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.network.operations import evaluate, infer
+from amos.network.operations import OPERATIONS, evaluate
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class GraphBuilder:
         Raises:
             NetworkError: its operands do not go together.
         """
-        result = infer(operation, operands, attributes)
+        result = OPERATIONS[operation].infer(operands, attributes)
         if operation == "Transpose" and isinstance(operands[0], Constant):
             return operands[0].transpose(attributes["perm"])
         if all(isinstance(operand, Constant) for operand in operands):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.network.reading.branches import graphs_of
+from amos.network.reading.branches import all_graphs
 from amos.network.shapes import HALVES
 
 #: Bytes of a model that protobuf cannot hold, with room for what is no weight.
@@ -29,7 +29,7 @@ def find_halves(model: Any) -> frozenset[str]:
     dtypes |= {port.type.tensor_type.elem_type for port in model.graph.input}
     dtypes |= {
         attribute.i
-        for graph in _graphs(model.graph)
+        for graph in all_graphs(model.graph)
         for node in graph.node
         for attribute in node.attribute
         if attribute.name in _DTYPES
@@ -63,7 +63,7 @@ def widen_halves(model: Any) -> Any:
     wide.CopyFrom(model)
     _state_results(wide)
     ports = _half_ports(wide.graph)
-    for graph in _graphs(wide.graph):
+    for graph in all_graphs(wide.graph):
         _widen_graph(graph, ports)
     _convert_ports(wide.graph, ports)
     return wide
@@ -87,17 +87,9 @@ def _codes() -> dict[int, str]:
     return {TensorProto.DataType.Value(name.upper()): name for name in HALVES}
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph and those of its branches and loops."""
-    yield graph
-    for node in graph.node:
-        for inner in graphs_of(node):
-            yield from _graphs(inner)
-
-
 def _tensors(graph: Any) -> Iterator[Any]:
     """Yield the constants of a graph."""
-    for inner in _graphs(graph):
+    for inner in all_graphs(graph):
         yield from inner.initializer
         for node in inner.node:
             for attribute in node.attribute:
@@ -109,7 +101,7 @@ def _half_ports(graph: Any) -> dict[str, str]:
     """Return the inner names of the inputs and results that are converted."""
     codes, weights = _codes(), {tensor.name for tensor in graph.initializer}
     ports = [port for port in graph.input if port.name not in weights] + [*graph.output]
-    used = {name for inner in _graphs(graph) for node in inner.node for name in node.output}
+    used = {name for inner in all_graphs(graph) for node in inner.node for name in node.output}
     used |= {port.name for port in (*graph.input, *graph.output)} | weights
     names: dict[str, str] = {}
     for port in ports:

@@ -113,7 +113,7 @@ def perturb(values: Sequence[np.ndarray], seed: int = 0) -> list[np.ndarray]:
 
 
 def values_of(port: Port, value: Any) -> np.ndarray:
-    """Return an input as an array of NumPy: bfloat16 as float32, truth values as bytes.
+    """Return an input as an array of NumPy; bfloat16 as float32.
 
     Raises:
         BuildError: it is of another shape, dtype or device.
@@ -121,7 +121,8 @@ def values_of(port: Port, value: Any) -> np.ndarray:
     try:
         if port.dtype in _EXTERNAL or 0 in port.shape:
             return _external_values(port, _view_bytes(value, port.dtype))
-        return _adapter(port).values(_view_bytes(value, port.dtype))
+        array = _adapter(port).values(_view_bytes(value, port.dtype))
+        return array.astype(bool) if port.dtype == "bool" else array
     except (TypeError, ValueError):  # NumPy's, of lists whose parts have different lengths too
         raise BuildError(
             f"input {port.name!r}: expected {port.dtype} of shape {port.shape}, "

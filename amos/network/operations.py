@@ -72,15 +72,6 @@ class Operation:
     evaluate: Evaluate | None = None
 
 
-def infer(operation: str, operands: Sequence[Typed], attributes: Attributes) -> Result:
-    """Return shape and dtype of a result.
-
-    Raises:
-        NetworkError: the operands do not go together.
-    """
-    return OPERATIONS[operation].infer(operands, attributes)
-
-
 def evaluate(
     operation: str, arrays: Sequence[np.ndarray], attributes: Attributes, result: Result
 ) -> np.ndarray | None:

@@ -13,7 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from amos.network.attention import ChainSite, match_attention
-from amos.network.compilation import _Builder, _rank_records
+from amos.network.candidates import rank_records
+from amos.network.compilation import _Builder
 from amos.network.external.linking import link_trial
 from amos.network.frontend import Reference, close_shapes, onnxruntime_reference, title_of
 from amos.network.graph import Graph
@@ -130,7 +131,7 @@ def compile_whole(
     network: Network, *, records: Any = None, verify: bool = True, measure: bool = False, **_: Any
 ) -> CompiledNetwork:
     """Compile a network that AMOS runs as a whole, whatever fails and whoever is faster."""
-    region = _Builder(_rank_records(records), verify, measure).region(network, "main")
+    region = _Builder(rank_records(records), verify, measure).region(network, "main")
     compiled = replace(link_trial(region), reference=getattr(network, "reference", None))
     return replace(compiled, checks=(*compiled.checks, *compiled.check())) if verify else compiled
 

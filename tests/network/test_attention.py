@@ -13,7 +13,7 @@ from amos.chains import rebuild_chain
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network.attention import match_attention
-from amos.network.candidates import records_by_operator
+from amos.network.candidates import rank_records
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import group_nodes
 from amos.network.lowerings import cascade, fused
@@ -21,7 +21,6 @@ from amos.network.lowerings.chains import FusedChain
 from amos.network.lowerings.fused import choose_fused
 from amos.network.precision.rounding import round_products
 from amos.network.tuning import tune
-from amos.records import Records
 from amos.validate import evaluate
 from tests.network.graphs import evaluate_graph
 from tests.network.models import (
@@ -334,8 +333,7 @@ def test_a_tuned_chain_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tuning = tune(network, trials=4, records=tmp_path / "x.db", progress=False)
     (row,) = tuning.chains
     assert row.seconds and row.trials and tuning.trials >= 4
-    with Records(tmp_path / "x.db", readonly=True) as store:
-        ranked = records_by_operator(store.all())
+    ranked = rank_records(tmp_path / "x.db")
     ((_, lowerings),) = choose_fused(network, _CHOOSER, ranked=ranked).items()
     best = min((r for r in sum(ranked.values(), []) if r.is_chain), key=lambda r: r.seconds)
     assert str(lowerings[0].candidate) == str(rebuild_chain(best))

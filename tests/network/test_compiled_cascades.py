@@ -11,14 +11,13 @@ import pytest
 
 from amos.chains import rebuild_chain
 from amos.errors import BuildError
-from amos.network.candidates import records_by_operator
+from amos.network.candidates import rank_records
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import fused
 from amos.network.lowerings.chains import FusedChain
 from amos.network.lowerings.fused import choose_fused
 from amos.network.profile import time_calls
 from amos.network.tuning import tune
-from amos.records import Records
 from tests.network.cascades import (
     CHOOSER,
     choose_chains_of,
@@ -60,8 +59,7 @@ def test_records_decide_where_they_have_a_cascade_and_its_convolutions(
     tuning = tune(network, trials=4, records=tmp_path / "x.db", progress=False)
     (row,) = tuning.chains
     assert row.kind == "conv2d + depthwise_conv2d + conv2d" and row.count == 1 and row.trials
-    with Records(tmp_path / "x.db", readonly=True) as store:
-        ranked = records_by_operator(store.all())
+    ranked = rank_records(tmp_path / "x.db")
     monkeypatch.setattr(fused, "_find_measured", lambda *_: 1.0)
     ((_, kernels),) = choose_fused(network, CHOOSER, 3, ranked).items()
     assert kernels[0].measured == row.seconds and len(kernels) > row.trials

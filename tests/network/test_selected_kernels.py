@@ -18,8 +18,7 @@ from amos.network import CompiledNetwork
 from amos.network.comparison import Comparison, compare_alone, compare_in_network
 from amos.network.groups import Job
 from amos.network.kernels import TaskKernel, load_code
-from amos.network.lowerings.base import ProductLowering
-from amos.network.lowerings.direct import Direct
+from amos.network.lowerings.base import Direct, ProductLowering
 from tests.network.models import Builder, compile_whole, load_whole, reference_result
 
 

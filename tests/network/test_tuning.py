@@ -22,7 +22,7 @@ from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.explore.choosing import Chooser
 from amos.machine import Machine
 from amos.network import Tuning
-from amos.network.compilation import _rank_records
+from amos.network.candidates import rank_records
 from amos.network.lowerings.base import ProductLowering
 from amos.network.lowerings.choosing import list_lowerings
 from amos.records import Measurement, Records
@@ -73,7 +73,7 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
-        several = [*list_lowerings(task, chooser, _rank_records(records)).rank(6, chooser)]
+        several = [*list_lowerings(task, chooser, rank_records(records)).rank(6, chooser)]
         keys = [each.product.key for each in several if isinstance(each, ProductLowering)]
         assert several[0].measured is not None
         assert chooser.choose(task.operator).key in keys

@@ -20,13 +20,12 @@ from amos.network.checks import check_results
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import choosing, winograd
-from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.base import Direct, Lowering
 from amos.network.lowerings.choosing import (
     list_lowerings,
     predict_lowering,
     select_tuned_task,
 )
-from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
     BandedTiles,
     WinogradTiles,

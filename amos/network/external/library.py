@@ -22,7 +22,6 @@ from amos.network.external.straight_line import (
     Call,
     Step,
     StraightLine,
-    Unsupported,
     straight_line,
 )
 from amos.network.graph import Node, Operand
@@ -65,8 +64,8 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
         folder: that the library and its constants are written to.
 
     Raises:
-        Unsupported: a network does something that no library can.
-        NetworkError: there is no C compiler, or it fails, or TVM cannot compile a function.
+        NetworkError: a network does something that no library can, there is no C compiler, or it
+            fails, or TVM cannot compile a function.
     """
     compiler = require_compiler()
     functions, programs = _write_programs(models)
@@ -112,7 +111,7 @@ def _write_programs(
         network = model.network
         for port in (*network.inputs, *network.outputs):
             if port.dtype not in ELEMENT_TYPES:
-                raise Unsupported(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
+                raise NetworkError(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
         calls = calls_of(model, loops)
         programs.append(straight_line(model.function, network.graph, calls))
     return scheduling.scheduled_loops(loops.functions), programs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contract_regions, whole_model
 from amos.network.external.sessions import save_model
-from amos.network.frontend import plain_session
+from amos.network.frontend import load_onnx, plain_session
 from amos.network.kernels import CompiledRegion
 
 #: Regions by the name of their operator.
@@ -126,7 +125,7 @@ class _Draft:
         """Write the model with an operator for each region that AMOS runs."""
         library = self.library if regions else None
         if library is None:
-            model = _load_onnx(self.network.source)
+            model = load_onnx(self.network.source, all_weights=True)
         else:
             parts = {name: self.network.regions[name] for name in regions}
             model = contract_regions(self.network.graph, parts, library.domain)
@@ -188,10 +187,3 @@ def _explain_failures(regions: Regions, folder: Path) -> dict[str, str]:
         except NetworkError as error:
             failures[name] = f"{name}: {str(error).splitlines()[0]}"
     return failures
-
-
-def _load_onnx(source: Any) -> Any:
-    """Load a model of ONNX."""
-    import onnx
-
-    return onnx.load(source) if isinstance(source, str | os.PathLike) else source

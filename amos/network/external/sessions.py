@@ -123,7 +123,7 @@ class SessionRunner:
         """
         values = dict(zip(self.names, arrays, strict=True))
         if not self.takes(values):
-            values = {x.name: array_of(x, y) for x, y in zip(self.ports, arrays, strict=True)}
+            values = {x.name: values_of(x, y) for x, y in zip(self.ports, arrays, strict=True)}
         try:
             if not self._has_bfloat16:
                 return tuple(self.run(values))
@@ -138,12 +138,6 @@ def _find_dtype(port: Port) -> np.dtype[Any] | None:
         return np.dtype(port.dtype)
     except TypeError:
         return None
-
-
-def array_of(port: Port, value: Any) -> np.ndarray:
-    """Convert an input to an array that onnxruntime takes."""
-    array = values_of(port, value)
-    return array.astype(bool) if port.dtype == "bool" else array
 
 
 def _run_bfloat16(

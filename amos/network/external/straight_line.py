@@ -21,10 +21,6 @@ from amos.network.shapes import count_bytes
 ALIGNMENT_BYTES = 64
 
 
-class Unsupported(NetworkError):
-    """A network does something that cannot be decided ahead."""
-
-
 #: Copies the first buffer to the second one.
 COPY = ""
 
@@ -124,7 +120,7 @@ def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLin
         calls: of functions that compute it, in any order.
 
     Raises:
-        Unsupported: nothing computes a value that is read.
+        NetworkError: nothing computes a value that is read.
     """
     # Operands of a call have lower numbers than its result.
     ordered = sorted(calls, key=lambda call: call.result.number)
@@ -187,7 +183,7 @@ class _Line:
         """Return the value whose memory a value occupies."""
         while isinstance(operand, Node) and operand.number not in self.computed | self.inputs:
             if operand.operation not in VIEWS:
-                raise Unsupported(f"{self.name}: nothing computes {operand.operation}")
+                raise NetworkError(f"{self.name}: nothing computes {operand.operation}")
             (operand,) = operand.operands
         return operand
 

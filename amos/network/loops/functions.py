@@ -74,14 +74,15 @@ def _function(fused: Fused) -> Any:
     }
     arguments = [*tensors.values()]
 
-    def tensor(node: Node, operand: Operand) -> Any:
+    def read(node: Node, operand: Operand) -> Any:
         if isinstance(operand, Constant) and is_immediate(node, operand):
-            return None
+            return _number(operand, node)
         return tensors[id(operand)]
 
     for node in fused.nodes:
-        operands = [tensor(node, each) for each in node.operands]
-        tensors[id(node)] = _emit_loops(_from_begin(node) if fused.begin_bytes else node, operands)
+        operands = [read(node, each) for each in node.operands]
+        own = _from_begin(node) if fused.begin_bytes else node
+        tensors[id(node)] = LOOPS[node.operation](own, operands)
     result = tensors[id(fused.result)]
     if not fused.result.shape:  # TVM divides no sums beside what has no loop
         result = te.compute((1,), lambda _: tensors[id(fused.result)](), name="scalar")
@@ -103,19 +104,6 @@ def _with_distinct_names(function: Any) -> Any:
     renamed = {x: tirx.Var(f"{x.name}_{number}", x.ty) for number, x in enumerate(tensors)}
     kinds = tirx.Var, lambda variable: renamed.get(variable, variable)
     return function.with_body(tvm_ffi.structural_map(function.body, kinds))
-
-
-def _emit_loops(node: Node, tensors: Sequence[Any]) -> Any:
-    """Return the tensor expression of an operator.
-
-    Args:
-        tensors: its operands; ``None`` stands for a constant of one element, which nothing reads.
-    """
-    operands = [
-        _number(operand, node) if tensor is None and isinstance(operand, Constant) else tensor
-        for operand, tensor in zip(node.operands, tensors, strict=True)
-    ]
-    return LOOPS[node.operation](node, operands)
 
 
 def _number(constant: Constant, node: Node) -> Any:

@@ -15,7 +15,7 @@ from amos.codegen.tir.program import Argument, Program
 from amos.explore.choosing import Product
 from amos.ir import Chain, Operator, Tensor
 from amos.machine.limits import CpuLimits
-from amos.measure.reference import References
+from amos.measure.reference import References, tolerance
 from amos.network.graph import Constant
 from amos.network.kernels import TaskKernel
 from amos.network.loops.scheduling import code_of
@@ -27,27 +27,6 @@ from amos.runtime.kernel import implementation_of
 SAFETY_FACTOR = 0.9
 #: Inputs, NumPy's result of them, and tolerances in rising order, each computed when it is needed.
 Example = tuple[Mapping[str, np.ndarray | Constant], np.ndarray, Iterable[float]]
-
-
-@dataclass(frozen=True)
-class ScheduledProduct:
-    """A product as scheduled TensorIR.
-
-    Attributes:
-        program: its arguments.
-        function: its TensorIR.
-        kind: ``"native"`` or ``"generic"``.
-    """
-
-    program: Program
-    function: Any
-    kind: str
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Buffers of the function by the names of the operator's tensors."""
-        names = [each.tensor for each in self.program.arguments]
-        return dict(zip(names, self.function.params, strict=True))
 
 
 @dataclass(frozen=True)
@@ -191,8 +170,13 @@ class ProductLowering(Lowering):
         """Return the seconds of the task from those of its product."""
 
     @abstractmethod
-    def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
-        """Write the kernel of a scheduled product: its arguments, output last, and its function."""
+    def write(self, program: Program, function: Any) -> tuple[Sequence[Argument], Any]:
+        """Write the kernel around its product: arguments, output last, and function.
+
+        Args:
+            program: of the product.
+            function: its scheduled TensorIR.
+        """
 
     @property
     def limits(self) -> CpuLimits:
@@ -230,8 +214,8 @@ class ProductLowering(Lowering):
         candidate = self.product.candidate
         kind = implementation_of(candidate, self.product.implementation)
         program, module = schedule_candidate(candidate, kind, self.limits)
-        ((_, scheduled_function),) = module.functions.items()
-        arguments, function = self.write(ScheduledProduct(program, scheduled_function, kind))
+        ((_, product),) = module.functions.items()
+        arguments, function = self.write(program, product)
         return self.compile(symbol, arguments, function, kind=kind, tiled=program.plan.tiled)
 
     def to_dict(self) -> dict[str, Any]:
@@ -239,6 +223,29 @@ class ProductLowering(Lowering):
         candidate = self.product.candidate
         own = {"mapping": candidate.mapping.name, "schedule": candidate.schedule.as_dict()}
         return super().to_dict() | own
+
+
+@dataclass(frozen=True)
+class Direct(ProductLowering):
+    """An operator that is its own product."""
+
+    def total(self, seconds: float) -> float:
+        """Return the seconds of the product."""
+        return seconds
+
+    @property
+    def tuned(self) -> tuple[Operator, ...]:
+        """The operator."""
+        return (self.operator,)
+
+    def write(self, program: Program, function: Any) -> tuple[Sequence[Argument], Any]:
+        """Return arguments and function of the product."""
+        return program.arguments, function
+
+    def example(self, references: References) -> Example:
+        """Draw inputs and compute the result."""
+        inputs, (expected,) = references.get(self.operator)
+        return inputs, expected, (tolerance(self.operator, expected),)
 
 
 def list_epilogue_tensors(operator: Operator) -> list[Tensor]:

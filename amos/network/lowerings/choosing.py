@@ -12,9 +12,8 @@ from amos.ir import Operator
 from amos.network.blocked import BlockFormat
 from amos.network.candidates import operator_key, rebuild_product
 from amos.network.groups import Task
-from amos.network.lowerings.base import Lowering
+from amos.network.lowerings.base import Direct, Lowering
 from amos.network.lowerings.blocked import format_of, lower_blocks
-from amos.network.lowerings.direct import Direct
 from amos.network.lowerings.winograd import (
     BandedTiles,
     is_winograd_faster,

@@ -74,13 +74,17 @@ class PanelWriter(ABC):
 
     def load_scale(self, panel: Any, block: Any, vector: int) -> Any:
         """Load the scales of a block."""
+        from tvm import tirx
+
         line = self.load_line(panel, block, self.product.format.words, vector)
-        return _reinterpret(self.vector, line)
+        return tirx.reinterpret(self.vector, line)
 
     def load_zero(self, panel: Any, block: Any, vector: int) -> Any:
         """Load the zero points of a block, less the middle of all codes."""
+        from tvm import tirx
+
         line = self.load_line(panel, block, self.product.format.words + 1, vector)
-        return _reinterpret(self.vector, line)
+        return tirx.reinterpret(self.vector, line)
 
     def store_tile(self, panel: Any, tile: Any, sums: Any) -> Any:
         """Store the results of a register tile.
@@ -181,9 +185,3 @@ def sequence(steps: Iterable[Any]) -> Any:
 
     flat = [each for step in steps for each in (step if isinstance(step, tirx.SeqStmt) else [step])]
     return tirx.SeqStmt(flat) if len(flat) > 1 else flat[0]
-
-
-def _reinterpret(kind: str, value: Any) -> Any:
-    from tvm import tirx
-
-    return tirx.reinterpret(kind, value)

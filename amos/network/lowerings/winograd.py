@@ -14,7 +14,7 @@ from amos.chains.candidate import ChainCandidate, slots_of
 from amos.chains.model import predict_chain, temporary_bytes
 from amos.chains.tiling import Tiling
 from amos.chains.writer import TileProduct, write_chain
-from amos.codegen.tir.program import MOST_ELEMENTS, Argument
+from amos.codegen.tir.program import MOST_ELEMENTS, Argument, Program
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser, Product
 from amos.ir import Chain, Operator
@@ -30,7 +30,6 @@ from amos.network.lowerings.base import (
     Example,
     Lowering,
     ProductLowering,
-    ScheduledProduct,
 )
 from amos.network.shapes import BYTES
 from amos.operators.winograd import Winograd
@@ -118,10 +117,10 @@ class WinogradTiles(ProductLowering):
         """The product of all cores; none of one core."""
         return (self.bands.operator,) if self.bands.cooperative else ()
 
-    def write(self, product: ScheduledProduct) -> tuple[Sequence[Argument], Any]:
+    def write(self, program: Program, function: Any) -> tuple[Sequence[Argument], Any]:
         """Write the transforms, with the product between them."""
         candidate = self.candidate
-        tiles = TileProduct(candidate.slots[0], product.program, product.function)
+        tiles = TileProduct(candidate.slots[0], program, function)
         return write_chain(candidate, [tiles], cpu().cores)
 
     def pack(self, argument: Argument, value: Constant) -> np.ndarray:

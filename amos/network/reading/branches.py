@@ -12,6 +12,14 @@ def graphs_of(node: Any) -> Iterator[Any]:
     return (graph for graph in graphs if graph.node or graph.output)
 
 
+def all_graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those inside of its branches and loops."""
+    yield graph
+    for node in graph.node:
+        for inner in graphs_of(node):
+            yield from all_graphs(inner)
+
+
 def names_read(node: Any) -> Iterator[str]:
     """Return the names that a node reads, inside of its branches and loops too."""
     yield from filter(None, node.input)
@@ -30,16 +38,12 @@ def _names_defined(graph: Any) -> set[str]:
 
 def names_of(graph: Any) -> set[str]:
     """Return names of all values of a graph, and of those inside of its branches and loops."""
-    names = _names_defined(graph)
-    return names.union(*(names_of(inner) for node in graph.node for inner in graphs_of(node)))
+    return set[str]().union(*map(_names_defined, all_graphs(graph)))
 
 
 def operators_of(graph: Any) -> Iterator[str]:
-    """Yield the operators of a graph, and those inside of its branches and loops."""
-    for node in graph.node:
-        yield node.op_type
-        for inner in graphs_of(node):
-            yield from operators_of(inner)
+    """Return the operators of a graph, and those inside of its branches and loops."""
+    return (node.op_type for each in all_graphs(graph) for node in each.node)
 
 
 def rename_values(nodes: Iterable[Any], names: Mapping[str, str]) -> None:

@@ -19,9 +19,8 @@ from amos.measure.reference import compare_arrays
 from amos.network.anchors import count_products
 from amos.network.checks import Check, check_results
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.sessions import array_of
 from amos.network.frontend import PRODUCT_OPERATORS
-from amos.network.inputs import CallableNetwork, random_arrays
+from amos.network.inputs import CallableNetwork, random_arrays, values_of
 from amos.network.precision.samples import Samples, read_samples
 from amos.runtime.simulated import SimulatedKernel, SimulatedRun
 from amos.streams.networks.reference import evaluate_reference, quantum_of
@@ -154,7 +153,7 @@ class UnitNetwork(CallableNetwork):
     ) -> tuple[np.ndarray, ...]:
         """Run all stages; compare each layer with NumPy if requested."""
         ports, total = self.network.inputs, sum(map(len, self.layers.values()))
-        values = {p.name: array_of(p, x) for p, x in zip(ports, arrays, strict=True)}
+        values = {p.name: values_of(p, x) for p, x in zip(ports, arrays, strict=True)}
         count = 0
         for stage in self.stages:
             if not isinstance(stage, UnitStage):
