@@ -140,7 +140,6 @@ def gpu_check_command(
 def _write(
     folder: Path, as_json: bool, *, arch: str, shapes: int, seed: int, trials: int, top: int
 ) -> None:
-    """Write kernels to check, and the script that checks them."""
     from amos.cuda.gpu_check import suite_pieces, write_check, write_pieces
 
     pieces = suite_pieces(arch, shapes=shapes, seed=seed)
@@ -156,7 +155,6 @@ def _write(
 
 
 def _report(rows: Sequence[GpuRow]) -> None:
-    """Print a table of kernels, failures, and a summary."""
     from amos.cuda.check import sentences, summary
 
     print_table(

@@ -169,7 +169,6 @@ class _Announcement:
 
 
 def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
-    """Print the result, and the reasons for it."""
     from amos._progress import clock
     from amos.explore.constants import constant_saving
     from amos.explore.progress import failures_text
@@ -221,7 +220,6 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
 
 
 def _print_front(result: Exploration) -> None:
-    """Print the fastest trial at each size of its workspace."""
     print_line("\nthe fastest at each size of its workspace")
     print_table(
         ["workspace KiB", "best ms", "mapping", "schedule"],
@@ -249,7 +247,6 @@ def _least(result: Exploration) -> str:
 
 
 def _contest(result: Exploration) -> None:
-    """Print the outcome of each instruction."""
     from amos.explore.contenders import reasons
 
     print_line(f"chosen     {result.intrinsic.name}\n")

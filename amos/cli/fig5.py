@@ -179,7 +179,6 @@ def _print_limits(result: dict[str, Any]) -> None:
 
 
 def _print_terms(terms: dict[str, dict[str, dict[str, float]]]) -> None:
-    """Print the loss of leaving each term out."""
     sets = next(iter(terms.values()))
     print_table(
         ["without this term"]

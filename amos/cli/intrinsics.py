@@ -133,7 +133,6 @@ def _all() -> list[Intrinsic]:
 
 
 def _find_intrinsic(name: str) -> Intrinsic:
-    """Find an intrinsic by its name, or by the file that describes it."""
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return amos.intrinsics.load(path)

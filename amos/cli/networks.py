@@ -139,7 +139,6 @@ def report_command(
 
 
 def _write_passes(network: Loaded, folder: Path, *, quiet: bool) -> None:
-    """Write the model of a network as it is after each pass."""
     from amos.network.external.passes import write_passes
 
     written = write_passes(network, folder)

@@ -251,7 +251,6 @@ def _of_operator(records: list[Record], name: str) -> list[Record]:
 
 
 def _print_fastest(records: list[Record]) -> None:
-    """Print the fastest intrinsic for each operator."""
     titles = _titles(records)
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:

@@ -116,12 +116,10 @@ class _Model:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return _read(self).name
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """Its distinct groups."""
         return _read(self).tasks
 
     def report(self, machine: Machine, intrinsics: Sequence[Intrinsic]) -> Report:
@@ -138,7 +136,6 @@ def _model_of(path: str, shapes: dict[str, tuple[int, ...]]) -> _Model:
 
 @cache
 def _read(model: _Model) -> PartitionedNetwork:
-    """Load a model once."""
     return amos.load_network(model.path, shapes=dict(model.shapes))
 
 
@@ -167,7 +164,6 @@ def _print(points: Sequence[Point]) -> None:
 
 
 def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Read values by path."""
     axes: dict[str, list[Any]] = {}
     for path, values in map(_axis, texts):
         if path in axes:

@@ -104,7 +104,6 @@ def _set(
 def _row(
     texts: Sequence[str], right: Sequence[bool], widths: Sequence[int], below: int
 ) -> list[str]:
-    """Lay out one row in lines."""
     cells = [wrap_text(text, size) for text, size in zip(texts, widths, strict=False)]
     lines = []
     for pieces in itertools.zip_longest(*cells, fillvalue=""):

@@ -75,7 +75,6 @@ class _Kernels:
         self.copying = self._copy_instructions()
 
     def prediction(self) -> BatchPrediction:
-        """Predict all terms and their total."""
         result, blocks = self.result, self.blocks
         result.compute[:] = self._compute()
         terms = [result.compute, self._shared_seconds(), *self._outer()]
@@ -92,7 +91,6 @@ class _Kernels:
 
     @cached_property
     def results(self) -> np.ndarray:
-        """Fragments that leave a block."""
         return np.asarray(self.blocks.warps * self.blocks.accumulators)
 
     def _compute(self) -> np.ndarray:

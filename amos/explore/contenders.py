@@ -294,7 +294,6 @@ def reasons(refused: Sequence[Contender]) -> list[str]:
 
 
 def _sort_by_calls(mappings: Sequence[Mapping]) -> list[Mapping]:
-    """Sort mappings by calls, the fewest first."""
     return sorted(mappings, key=lambda mapping: mapping.physical().calls)
 
 

@@ -137,7 +137,6 @@ class Contest:
         )
 
     def _explain(self, entry: Entry, first: Entry) -> str:
-        """Say why an instruction was not chosen."""
         done = len(entry.session.problem.trials)
         if not done:
             return "the search ended before its first trial"

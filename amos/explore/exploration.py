@@ -280,7 +280,6 @@ class Exploration(Outcome):
         return pd.DataFrame(list(self.generations), columns=["intrinsic", *columns])
 
     def _point(self, trial: Trial) -> dict[str, Any]:
-        """Return a trial of the front as plain values."""
         return {
             "seconds": trial.seconds,
             "memory_bytes": self.memory_bytes(trial),
@@ -363,6 +362,5 @@ def _failures(trials: Sequence[Any]) -> dict[str, int]:
 
 
 def _describe_outcome(contender: Contender) -> str:
-    """Describe the outcome of an instruction in a line."""
     best = f"{contender.seconds * 1e3:.4g} ms" if math.isfinite(contender.seconds) else ""
     return f"{contender.trials:4} trials  {best:>11}  {contender.reason}".rstrip()

@@ -183,5 +183,4 @@ def _take_fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> 
 
 
 def _outermost_loop(candidate: Candidate) -> str:
-    """Return the name of the outermost spatial loop."""
     return next(iter(candidate.schedule.order or ()), "")

@@ -194,7 +194,6 @@ class Setting:
 
 
 def _no_instruction_error(operator: Operator, refused: list[Contender]) -> MappingError:
-    """Explain why no instruction can be used."""
     headline = f"no instruction of {len(refused)} can be used for {operator.name}"
     return MappingError("\n  ".join([headline, *reasons(refused)]))
 

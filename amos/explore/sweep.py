@@ -232,7 +232,6 @@ def value_of(text: str) -> int | float | str:
 
 
 def _compute_point(request: _Request) -> Point:
-    """Search one point."""
     op, unit, machine = request.operator, request.unit, request.machine
     if not isinstance(op, Operator):
         return _report_point(request.settings, op, unit, machine)
@@ -258,7 +257,6 @@ def _compute_point(request: _Request) -> Point:
 def _report_point(
     settings: Mapping[str, Any], network: ReportedNetwork, unit: Intrinsic, machine: Machine
 ) -> Point:
-    """Predict a network."""
     report = network.report(machine, [unit])
     return Point(
         settings,
@@ -378,7 +376,6 @@ def _entry(values: Any, step: str, whole: str) -> Any:
 
 
 def _names(entry: Any) -> tuple[str, ...]:
-    """Return the names of an entry of a list."""
     if not isinstance(entry, dict):
         return ()
     if "statement" in entry:

@@ -164,13 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
     patience: float = _PATIENCE
 
     def do_GET(self) -> None:
-        """Send a file of the page."""
         self._respond(self._file)
 
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        """Answer a message to the engine."""
         self._respond(self._answer)
 
     def _respond(self, content: Callable[[], tuple[bytes, str]]) -> None:

@@ -58,7 +58,6 @@ def widget(
 
 
 def _begin(operator: str | Operator) -> State:
-    """Return the fields that describe an operator."""
     if isinstance(operator, str):
         return State(operator=operator)
     dtypes = [kind.declared for load in operator.operands if (kind := load.tensor.kind)]

@@ -49,7 +49,6 @@ class _Vectors:
 
     @property
     def width(self) -> int:
-        """Bits of an element."""
         return int(self.kind[1:])
 
     @property
@@ -66,7 +65,6 @@ class _Vectors:
         return f"{names[self.kind[0]]}{self.width}x{self.lanes}"
 
     def mnemonic(self, function: str) -> str:
-        """Return the instruction's name."""
         if self.kind[0] == "f":
             return f"v{function}p{'s' if self.width == 32 else 'd'}"
         sign = self.kind[0] if function in ("max", "min") else ""

@@ -88,5 +88,4 @@ def placement(shape: Sequence[int], strides: Sequence[str], alignment: int, bits
 
 
 def _shape_text(shape: Sequence[int]) -> str:
-    """Print a shape as ``4 x 2``."""
     return " x ".join(map(str, shape))

@@ -154,7 +154,6 @@ class ChainParser:
                 )
 
     def _steps(self, head: Scanner) -> tuple[Step, ...]:
-        """Read a statement into its steps."""
         with _quote_errors(head.text):
             if head.indexed and (product := self._product(head)) is not None:
                 return (product,)
@@ -254,7 +253,6 @@ class _AssignmentReader(ExpressionReader):
         return Node("read", load=load)
 
     def steps(self) -> tuple[Step, ...]:
-        """Read the statement into its steps."""
         if (function := self._row_function()) is None:
             expression, cast = self.expression()
             if cast and self.head.sign:  # rounds the terms, not the sum
@@ -367,7 +365,6 @@ class _AssignmentReader(ExpressionReader):
 
 
 def _dimensions_of(target: Reference) -> list[str]:
-    """Return the iteration of each dimension of a target."""
     for index in target.indices:
         if index.constant or [c for _, c in index.terms] != [1]:
             raise OperatorError(

@@ -64,7 +64,6 @@ def _check_bounds(compute: Compute) -> None:
 
 
 def _check_tensors(compute: Compute) -> None:
-    """Refuse one name for two tensors."""
     seen: dict[str, Tensor] = {}
     for load in compute.sources:
         if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
@@ -72,7 +71,6 @@ def _check_tensors(compute: Compute) -> None:
 
 
 def _check_recurrence(compute: Compute) -> None:
-    """Refuse a statement that reads its output."""
     name = compute.dst.tensor.name
     if any(load.tensor.name == name for load in compute.sources):
         raise OperatorError(

@@ -78,7 +78,6 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
 
 
 def _in_order(references: Iterable[Reference]) -> list[str]:
-    """List iterations by first appearance."""
     return list(
         dict.fromkeys(name for ref in references for index in ref.indices for name in index.names)
     )

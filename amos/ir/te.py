@@ -173,7 +173,6 @@ class _Reader:
         return Reference(name, tuple(self.index(i, str(tensor.op.name)) for i in indices))
 
     def index(self, node: Any, tensor: str) -> Affine:
-        """Read an index as an affine expression."""
         tirx = self.tirx
         if isinstance(node, tirx.IntImm):
             return Affine(constant=int(node.value))

@@ -219,7 +219,6 @@ class _Guard:
         return ""
 
     def drop(self) -> None:
-        """End the worker, and remove its files."""
         if self.worker is not None:
             self.worker.end()
             self.worker = None
@@ -230,7 +229,6 @@ class _Guard:
                         os.unlink(entry.path)
 
     def check_parent(self) -> None:
-        """Leave if the parent is gone."""
         if os.getppid() != self.parent:
             raise SystemExit(0)
 
@@ -245,7 +243,6 @@ class _Guard:
             raise SystemExit(0)
 
     def close(self) -> None:
-        """End the worker and remove every trace."""
         self.drop()
         self.cores.close()
         shutil.rmtree(self.folder, ignore_errors=True)

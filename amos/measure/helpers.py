@@ -64,7 +64,6 @@ class _Helper:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is there."""
         return self.process is not None and self.process.poll() is None
 
     def start(self, prepare: Callable[[], Any] | None = None) -> subprocess.Popen[bytes]:
@@ -127,7 +126,6 @@ class _Helper:
                 job.finish(answer)
 
     def close(self) -> None:
-        """End the process."""
         if self.process is not None:
             if self.parent == os.getpid():
                 self.process.kill()
@@ -235,7 +233,6 @@ def start_helpers(calls: int, function: Callable[[], Any]) -> None:
 
 
 def _count_cores() -> int:
-    """Count the processors that this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

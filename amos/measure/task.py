@@ -128,7 +128,6 @@ class Task:
                 self.place.release(kernel)
 
     def _build(self) -> Any:
-        """Build the candidate's kernel where it runs."""
         if self.place is not None:
             return self.place.build(self.candidate)
         from amos.runtime import build
@@ -138,7 +137,6 @@ class Task:
     def _judge(
         self, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], implementation: str
     ) -> Measurement:
-        """Compare a kernel's result with the reference."""
         size, largest = sum(x.size for x in expected), 0.0
         for number, (actual, reference) in enumerate(zip(got, expected, strict=True)):
             difference, nan_count = compare_arrays(actual, reference)

@@ -61,7 +61,6 @@ class _Kernel:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each argument."""
         return [size_of(argument) for argument in self.launch["arguments"]]
 
 
@@ -101,7 +100,6 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> _Kernel:
-    """Write the kernel of a request."""
     machine, candidate = request.described, request.candidate
     if isinstance(candidate, ParallelCandidate):
         parallel = ParallelKernel(candidate, request.name, machine)

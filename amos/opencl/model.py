@@ -52,7 +52,6 @@ class _Kernels:
         self.cycle = 1 / machine.clock
 
     def prediction(self) -> BatchPrediction:
-        """Predict all terms and their total."""
         groups, machine = self.groups, self.machine
         result = BatchPrediction.empty(len(self.batch), machine.levels)
         result.compute[:] = self._compute()
@@ -130,7 +129,6 @@ class _Kernels:
         return np.asarray(self._strides(number)[inner])
 
     def _strides(self, number: int) -> np.ndarray:
-        """Return a source's elements between steps of each reduction loop."""
         flat = self.sources[number].staged.load.flat
         return np.array([abs(flat.coefficient(loop.name)) for loop in self.structure.reduce])
 

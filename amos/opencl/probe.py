@@ -107,7 +107,6 @@ def _peaks(rates: Mapping[int, Mapping[int, float]]) -> dict[str, Any]:
 
 
 def _machine(device: OpenClDevice, figures: dict[str, Any]) -> Machine:
-    """Describe the machine that has these figures."""
     unit = OpenClUnit(
         platform=device.name.partition(":")[0],
         units=device.units,

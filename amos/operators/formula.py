@@ -118,7 +118,6 @@ class _Axis:
 
     @staticmethod
     def of(size: str, values: Mapping[str, Any]) -> _Axis:
-        """Make the axis of an image size from an operator's parameters."""
         output, kernel = IMAGE_AXES[size]
         steps = {step: values[step] for step in STEPS}
         return _Axis(output, kernel, values[output], values[kernel], size=values[size], **steps)

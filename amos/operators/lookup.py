@@ -109,7 +109,6 @@ def _library_text(op: Operator) -> tuple[str, Mapping[str, int]] | None:
 
 
 def _builder_of(name: str) -> Builder:
-    """Look up the builder of an operator or a layer."""
     try:
         return builder(layer_entry(name).operator if name in layers() else name)
     except UnknownNameError:

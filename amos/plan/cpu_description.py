@@ -57,7 +57,6 @@ def _loops(loops: MappingType[str, int]) -> str:
 
 
 def _edge(edge: Edge) -> str:
-    """Describe the tiles at the end of a loop."""
     tiles = f"{edge.loop}: tiles of {edge.tile}"
     if edge.cut:
         tiles += f", the last of {edge.cut}"

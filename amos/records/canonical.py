@@ -118,7 +118,6 @@ def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    """Describe a further result; its own shape is among those of its tensors."""
     values = _expression(str(result), result.epilogues)
     stored = result.store.tensor
     return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}

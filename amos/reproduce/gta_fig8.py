@@ -105,7 +105,6 @@ class _Sampled:
 
 
 def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
-    """Load the layers of a network."""
     machine, layers = dataset.machine_with(None), []
     for name, weight in NETWORKS[network].items():
         layer = LayerSamples(dataset, f"{network}:{name}")

@@ -23,14 +23,12 @@ class _Graph:
         self.channels: dict[str, int] = {}
 
     def input(self, name: str, *shape: int) -> str:
-        """Declare an input."""
         kind = self._onnx.TensorProto.FLOAT
         self._inputs.append(self._onnx.helper.make_tensor_value_info(name, kind, shape))
         self.channels[name] = shape[1] if len(shape) == 4 else shape[-1]
         return name
 
     def parameter(self, *shape: int) -> str:
-        """Add an input with a name of its own."""
         return self.input(f"parameter{len(self._inputs)}", *shape)
 
     def add(self, kind: str, *inputs: str, channels: int = 0, **attributes: Any) -> str:
@@ -56,11 +54,9 @@ class _Graph:
         )  # fmt: skip
 
     def pool(self, x: str, kind: str, size: int, stride: int) -> str:
-        """Add a maximum or average over windows."""
         return self.add(kind, x, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[1] * 4)
 
     def linear(self, x: str, k: int) -> str:
-        """Add a matrix product with weights."""
         return self.add("MatMul", x, self.parameter(self.channels[x], k), channels=k)
 
     def classify(self, x: str) -> str:

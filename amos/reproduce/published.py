@@ -142,7 +142,6 @@ class _Compared:
         self.best = min(x[0] for x in seconds)
 
     def result(self) -> PublishedLayer:
-        """Return all figures of the layer."""
         names, logs, size = self.computations, np.log(self.measured), self.sizes
         means = {name: logs[names == name].mean() for name in set(names)}
         spread = logs - np.array([means[name] for name in names])

@@ -172,11 +172,9 @@ class SatDecoder(Breeding):
 
 
 def _broken_count(member: Individual) -> float:
-    """Return the number of constraints that it breaks."""
     return float(member.fitness.values[1])
 
 
 def _assignment(member: Individual) -> dict[str, Value]:
-    """Return a value for every variable."""
     tunables = member.space.csp.tunables
     return {v.name: v.default for v in tunables if v.default is not None} | member.values

@@ -128,7 +128,6 @@ def _conv(
 
 
 def _product(x: tuple[int, ...], y: tuple[int, ...]) -> Operator:
-    """Create a matrix product; of one row, a vector's with a matrix."""
     k, n = y[-2:]
     if len(y) > 2:
         extents = {"b": prod(y[:-2]), "m": x[-2], "n": n, "k": k}

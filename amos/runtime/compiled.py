@@ -181,7 +181,6 @@ class CompiledKernel(Shown):
         return inputs
 
     def _outputs(self, out: Any) -> tuple[Any, ...]:
-        """Return the arrays of ``out``, one for each result."""
         if len(self._results) == 1:
             return (out,)
         names = ", ".join(tensor.name for tensor in self._results)
@@ -224,7 +223,6 @@ class CompiledKernel(Shown):
         return statistics.median(self.times(inputs, repeat))
 
     def _bind(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """Bind the inputs of a call by name."""
         if not arrays and named.keys() == self._open.keys():
             return named
         if len(arrays) > len(self._open):

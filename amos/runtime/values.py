@@ -90,7 +90,6 @@ def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> n
 
 
 def _length(operator: dict[str, Any]) -> int:
-    """Count the terms of one sum."""
     output_names = {
         name for index in operator["operands"][-1]["indices"] for name in index["terms"]
     }

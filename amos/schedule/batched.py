@@ -103,11 +103,9 @@ class _Columns:
         self.batch, self.columns, self.low, self.high = batch, columns, low, high
 
     def lower(self, row: int) -> _Array:
-        """Return the least values of a variable."""
         return self.low[row] if row in self.low else self.batch.low[row, self.columns]
 
     def upper(self, row: int) -> _Array:
-        """Return the greatest values of a variable."""
         return self.high[row] if row in self.high else self.batch.high[row, self.columns]
 
     def combine(self, target: int, operation: np.ufunc, parts: Sequence[int]) -> None:

@@ -85,7 +85,6 @@ def list_schedules(space: ScheduleSpace, choices: Iterable[Template]) -> list[Sc
 
 
 def _roles(space: ScheduleSpace) -> dict[str, str]:
-    """Return the role of each loop by its name."""
     context = space.context
     return _number_roles(context.spatial, "outer") | _number_roles(context.reduce, "sum")
 
@@ -103,7 +102,6 @@ def _number_roles(loops: Iterable[Loop], role: str) -> dict[str, str]:
 
 
 def _rename_loop(name: str, names: Mapping[str, str]) -> str:
-    """Rename the loop of a variable."""
     head, dot, loop = name.partition(".")
     return f"{head}{dot}{names.get(loop, loop)}"
 

@@ -114,5 +114,4 @@ def limit_buffer(draft: Draft, pad: Scratchpad, amounts: dict[str, tuple[str, ..
 
 
 def _fragment(draft: Draft, op: Operand) -> str:
-    """Count the bytes of one fragment."""
     return draft.constant(f"bytes.{op.name}", max(1, int(op.fragment)))

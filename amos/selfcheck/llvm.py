@@ -54,16 +54,13 @@ class _Call:
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
-        """The intrinsic of the calls."""
         return (self.intrinsic,)
 
     @property
     def needs(self) -> frozenset[Operator | str]:
-        """The loader of CPU code."""
         return frozenset({LOADER})
 
     def run(self, context: Context) -> np.ndarray | Failure:
-        """Run the calls, and return the destination."""
         from amos.codegen.tir.tensor_intrin import check_operands
         from amos.runtime.calls import run_calls
 

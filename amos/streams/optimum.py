@@ -94,7 +94,6 @@ class _Branch:
 
     @cached_property
     def floor(self) -> float:
-        """Lower bound of the mapping's schedules."""
         tilings = self.tilings
         joules = None if self._objective == "time" else np.array([tilings.joules_floor])
         return float(_value(self._objective, np.array([tilings.floor_seconds]), joules)[0])
@@ -131,7 +130,6 @@ class _Branch:
 
     @property
     def is_listed(self) -> bool:
-        """Whether its tilings are few enough to be listed."""
         return self.tilings.lengths is not None
 
     @property
@@ -189,7 +187,6 @@ class _Branch:
         )
 
     def candidate(self, batch: StreamBatch, row: int) -> Candidate | None:
-        """Return the candidate of a row; ``None`` if a constraint excludes it."""
         structure = self.tilings.structure
         loops = [loop.name for loop in (*structure.spatial, *structure.reduce)]
         lengths = [*batch.tile[row], *batch.steps[row]]

@@ -90,12 +90,10 @@ class _Branch:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the first step has few enough rows to list."""
         return self.row_count <= _MOST_ROWS
 
     @cached_property
     def floor(self) -> float:
-        """Seconds that no schedule of the mapping falls below."""
         return floor_of_calls(self.structure, self._machine) * _ROUNDING
 
     @cached_property
@@ -185,7 +183,6 @@ class _Branch:
         return np.asarray(domain[rows[:, self._names.index(name)]])
 
     def batch(self, rows: np.ndarray) -> LoopBatch:
-        """Return the schedules of rows."""
         spatial = [loop.name for loop in self.structure.spatial]
         stages = [f"stage.{name}" for name in self.structure.choices]
         ahead = [self._words(name, "whole", rows, "whole") for name in stages]
@@ -208,7 +205,6 @@ class _Branch:
         )
 
     def candidate(self, rows: np.ndarray, row: int) -> Candidate | None:
-        """Return the candidate of one of some rows; ``None`` if a constraint excludes it."""
         positions = {name: int(at) for name, at in zip(self._names, rows[row], strict=True)}
         if self.space.csp.find_violated({name: (at,) for name, at in positions.items()}):
             return None

@@ -165,7 +165,6 @@ def _explain_mismatch(producer: Operator, consumer: Operator) -> str:
 
 
 def _fuse_as_epilogue(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """Make the consumer the producer's epilogue."""
     if summed := [it.name for it in consumer.reduce if it.extent > 1]:
         raise Unfusable(
             f"the consumer sums over {quote_names(summed)}, and an epilogue has one element"
@@ -180,7 +179,6 @@ def _fuse_as_epilogue(producer: Operator, consumer: Operator) -> tuple[Operator,
 
 
 def _fuse_as_result(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """Make the consumer a further result of the producer."""
     compute = consumer.compute
     if consumer.further:
         raise Unfusable("the consumer has several results, and a further result is one")

@@ -178,5 +178,4 @@ def _shared_columns(pairing: Pairing, matching: np.ndarray) -> dict[str, list[tu
 
 
 def _groups(matching: np.ndarray) -> list[list[int]]:
-    """List the software iterations of each intrinsic iteration."""
     return [np.flatnonzero(row).tolist() for row in matching]

@@ -99,7 +99,6 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
 
 
 def _correct(epilogue: Epilogue, difference: Node) -> Epilogue:
-    """Replace the sum that an epilogue reads."""
     return replace(epilogue, expression=_replace_accumulator(epilogue.expression, difference))
 
 
@@ -156,7 +155,6 @@ def _check_exact(prologue: Prologue, read: BufferLoad, zero: Node, where: str) -
 
 
 def _limits(tensor: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest value of a tensor of integers."""
     assert tensor.kind is not None
     return tensor.kind.limits
 

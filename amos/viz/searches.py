@@ -150,7 +150,6 @@ def allocation(tuning: Tuning) -> Any:
 
 
 def _name_runs(runs: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Name a lone exploration by its method."""
     return runs if isinstance(runs, Mapping) else {runs.method: runs}
 
 

@@ -33,7 +33,6 @@ def write_rows(body: Any, plan: CpuPlan) -> Any:
 
 
 def _copy_in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
-    """Replace the loop over a row by loops over its pieces."""
     from tvm import tirx
 
     last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)

@@ -224,7 +224,6 @@ class _Operand:
         return [analyzer.simplify(index) for index in self.load.indices]
 
     def move(self, instruction: str, number: int, analyzer: Any) -> Any:
-        """Load or store a tile register."""
         from tvm import ir, s_tir, tirx
 
         op, buffer, begin = self.op, self.load.source, self.begin(analyzer)
@@ -268,7 +267,6 @@ def _call(instruction: str, *arguments: Any) -> Any:
 
 
 def _begin(rows: tuple[int, ...]) -> Any:
-    """Configure the tile registers."""
     from tvm import ir, tirx
 
     body = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE))

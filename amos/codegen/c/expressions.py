@@ -194,7 +194,6 @@ class CExpressions:
         return f"({c_type(type_of(node))}){{{', '.join(self._pick(node))}}}"
 
     def _pick(self, node: Any) -> list[str]:
-        """List the elements of a permutation."""
         if self._lane is not None:
             raise ExportError("a permutation cannot be taken apart lane by lane in C here")
         elements: list[str] = []

@@ -193,7 +193,6 @@ class PrintedModule:
 
 
 def _required_features(unit: Intrinsic, kind: str) -> tuple[str, ...]:
-    """Return the CPU features that an instruction needs in some form."""
     own = implementations(unit.name)
     used = [own[name] for name in ("llvm", "c") if kind != "generic" and name in own]
     requires = (unit.requires, *(source.requires for source in used)) if used else ()

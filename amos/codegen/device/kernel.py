@@ -55,7 +55,6 @@ class DeviceText(ABC, Generic[PlanT]):
 
     @cached_property
     def _spelled_plan(self) -> PlanT:
-        """The plan of the operator under other names."""
         return self.names.rename(self.plan)
 
     @cached_property

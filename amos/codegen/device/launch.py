@@ -31,7 +31,6 @@ def describe_operator(plan: DevicePlan) -> dict[str, Any]:
 
 
 def _further(plan: DevicePlan, result: Result) -> dict[str, Any]:
-    """Describe a further result."""
     last = _epilogue(result.last, result.combination_dtype(plan.accumulator)) if result.last else {}
     return {
         "combination": result.combination,
@@ -47,7 +46,6 @@ def describe_arguments(plan: DevicePlan) -> list[dict[str, Any]]:
 
 
 def _arguments(plan: DevicePlan) -> Iterator[dict[str, Any]]:
-    """List the function's arguments, in order."""
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
     is_preserved = {each.store.tensor.name: not op.fills(each.store) for each in op.further}

@@ -150,7 +150,6 @@ class _Calls:
 
     @property
     def repeat(self) -> int:
-        """Number of repetitions of all steps."""
         calls = _CALLS
         if self.kind != "native":
             calls = min(calls, _OPERATIONS // self.intrinsic.operations)
@@ -177,7 +176,6 @@ class _Calls:
         return [*shapes, out]
 
     def program(self) -> RateProgram:
-        """Build the program of the calls, on random sources."""
         unit, rng = self.intrinsic, np.random.default_rng(0)
         if _has_numbered_registers(unit, self.kind):
             first, second = self.tile
@@ -228,7 +226,6 @@ class _Calls:
         return sch.mod
 
     def _compute(self) -> Any:
-        """Build the function that the program computes."""
         from tvm import te
 
         unit, sources = self.intrinsic, self._sources()
@@ -254,7 +251,6 @@ class _Calls:
         return te.create_prim_func([*sources, te.compute(self.shapes[-1], body, name="main")])
 
     def _sources(self) -> list[Any]:
-        """Declare the sources to TVM."""
         from tvm import te
 
         sources = zip(

@@ -96,7 +96,6 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
 
 
 def _renew_variables(tile: Any) -> Any:
-    """Copy a register tile with new variables."""
     import tvm_ffi
     from tvm import tirx
     from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str

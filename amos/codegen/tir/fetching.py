@@ -107,7 +107,6 @@ def _fetch_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
 
 
 def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
-    """Prefetch the line of an element."""
     from tvm import tirx
 
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))

@@ -320,7 +320,6 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
 
 
 def _conditions_of(guard: Guard) -> tuple[Any, Any]:
-    """Return the two conditions of a guard."""
     return guard.at >= 0, guard.at < guard.bound
 
 

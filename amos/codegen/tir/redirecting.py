@@ -80,7 +80,6 @@ class _Redirection:
         self.loops: list[Any] = []  # enclosing the visited statement
 
     def function(self) -> Any:
-        """Build the changed function."""
         import tvm_ffi
         from tvm import s_tir, tirx
 
@@ -279,7 +278,6 @@ def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
 
 
 def _neutral(result: Result, kind: str) -> Any:
-    """Return the neutral value of a result's combination."""
     from tvm import tirx
 
     low, high = dtype(kind).limits if dtype(kind).is_integer else (-inf, inf)

@@ -212,7 +212,6 @@ def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
 
 
 def _conditions(value: Any) -> Iterator[Any]:
-    """Yield the conditions of a value."""
     parts = list(getattr(value, "args", ()))
     if parts and "if_then_else" in str(value.op):
         yield parts[0]

@@ -85,7 +85,6 @@ def _sequence(statements: Sequence[Any]) -> Any:
 
 
 def _terms(condition: Any) -> list[Any]:
-    """List the terms of a conjunction."""
     if type(condition).__name__ == "And":
         return [*_terms(condition.a), *_terms(condition.b)]
     return [condition]
@@ -133,7 +132,6 @@ def _find_bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | Non
 
 
 def _drop_condition(copy: Any, condition: Any) -> Any:
-    """Copy a block without one of its conditions."""
     from tvm import s_tir, tirx
 
     def terms_left(whole: Any) -> list[Any]:

@@ -313,7 +313,6 @@ class _Script:
         return f"{load.tensor.name}[{', '.join(at[name] for name in names) or '()'}]"
 
     def shape(self, load: BufferLoad) -> tuple[int, ...]:
-        """Return the shape of an operand's buffer."""
         calls = (self.calls,) if self.calls else ()
         parts = (self.parts,) if self.parts > 1 and load is self.compute.dst else ()
         return (*calls, *load.tensor.shape, *parts)

@@ -71,7 +71,6 @@ class KernelText(DeviceText[GpuPlan]):
         return f"{self.function}_end" if element_blocks(self.plan, ends=True) else ""
 
     def _extra_functions(self) -> list[str]:
-        """Write the functions that are launched before and after."""
         lines = []
         for name, when, code in (
             (self.start, "before", start_code),
@@ -134,7 +133,6 @@ class KernelText(DeviceText[GpuPlan]):
         return lines
 
     def _places(self) -> list[str]:
-        """Declare where the block and the warp begin along each loop."""
         p = self._spelled_plan
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for worker, name, tasks in (

@@ -155,6 +155,5 @@ def _reductions(plan: GpuPlan, ends: bool = False) -> list[Result]:
 
 
 def _stored_extents(plan: GpuPlan, result: Result) -> dict[str, int]:
-    """Return the extents of the iterations that index a reduction."""
     spatial = plan.mapping.operator.spatial
     return {it.name: it.extent for it in spatial if it.name in result.store.names}

@@ -97,7 +97,6 @@ class Kernel:
         raise first or KernelError(f"{self.folder}: there is no machine code")
 
     def _get_function(self, name: str) -> ctypes.c_void_p:
-        """Return a function of the module."""
         function = ctypes.c_void_p()
         self.device.call("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
         return function

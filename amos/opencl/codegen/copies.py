@@ -177,7 +177,6 @@ def _strides(plan: OpenClPlan, source: VectorFragment) -> dict[str, int]:
 
 
 def _stride(source: VectorFragment, loop: str) -> int:
-    """Return the tensor's elements between neighbouring steps of a loop."""
     for side in source.nest.groups.values():
         if side.tile == loop:
             return side.lanes * source.stride(side)

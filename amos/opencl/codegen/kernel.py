@@ -203,7 +203,6 @@ class KernelText(DeviceText[OpenClPlan]):
         return ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
 
     def _elements(self, at: dict[str, Value]) -> list[str]:
-        """Store each result of one element of an accumulator."""
         p = self._spelled_plan
         op, kind = p.mapping.operator, p.accumulator
         value = SUM if op.epilogue is None else write_result(OPENCL, op.epilogue, kind, at)

@@ -210,7 +210,6 @@ class Kernel:
         return self.device.call(fill, queue, buffer, np.uint8(0), 0, size)
 
     def _hold(self, inputs: list[np.ndarray], results: list[np.ndarray]) -> list[Any]:
-        """Create buffers of arrays of the host."""
         flags = self.device.cl.mem_flags
         mode = flags.READ_WRITE | flags.COPY_HOST_PTR
         arrays = [np.ascontiguousarray(x) for x in (*inputs, *results)]
@@ -268,7 +267,6 @@ class Kernel:
         return [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
 
     def _read_stored(self, kind: str, argument: dict[str, Any]) -> np.ndarray:
-        """Read bytes of a tensor in the folder."""
         file = self.folder / kind / f"{argument['name']}.bin"
         size, there = size_of(argument), file.stat().st_size if file.is_file() else 0
         if there != size:

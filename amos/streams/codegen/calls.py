@@ -128,7 +128,6 @@ class _Program(Writer):
     def multiply(
         self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool
     ) -> None:
-        """Emit one instruction for a tile."""
         plan = self.plan
         calls = Calls(
             intrinsic=plan.mapping.intrinsic.ordered,

@@ -151,7 +151,6 @@ class UnitNetwork(CallableNetwork):
     def _run(
         self, arrays: Sequence[Any], *, compare: bool, line: ProgressLine
     ) -> tuple[np.ndarray, ...]:
-        """Run all stages; compare each layer with NumPy if requested."""
         ports, total = self.network.inputs, sum(map(len, self.layers.values()))
         values = {p.name: values_of(p, x) for p, x in zip(ports, arrays, strict=True)}
         count = 0
@@ -277,7 +276,6 @@ class UnitNetwork(CallableNetwork):
 
     @property
     def _share(self) -> str:
-        """The unit's share of the products, in words."""
         if self.unit_share is not None:
             return f"{self.unit_share:.1%} of the products"
         is_unknown = any(operation in PRODUCT_OPERATORS for operation, _ in self.network.external)

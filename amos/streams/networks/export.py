@@ -45,7 +45,6 @@ def write_files(compiled: UnitNetwork, folder: str | Path) -> tuple[Path, ...]:
 
 
 def _model_of(compiled: UnitNetwork) -> object:
-    """Return the model with a function for each layer."""
     network = compiled.network
     functions = [
         function
@@ -61,7 +60,6 @@ def _model_of(compiled: UnitNetwork) -> object:
 
 
 def _files(compiled: UnitNetwork) -> Iterator[tuple[str, str | bytes]]:
-    """Yield all but the model: names and contents."""
     yield "report.json", json.dumps(compiled.to_dict(), indent=1) + "\n"
     streams = {run.name: run.stream for run in compiled.runs}
     for layer in (layer for each in compiled.layers.values() for layer in each):

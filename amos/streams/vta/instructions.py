@@ -209,7 +209,6 @@ class _Walk:
 
     @cached_property
     def distinct(self) -> list[np.ndarray]:
-        """The same without repetition, in rising order."""
         return [np.unique(rows) for rows in self.indices]
 
     @cached_property

@@ -72,12 +72,10 @@ class _Program(Writer):
             self.draft.add([gemm], {**touched, "uop": slice(begin, end)}, written)
 
     def finish(self, result: Tile, slot: int) -> None:
-        """Emit the epilogue on the accumulators of a tile."""
         for step in self.steps:
             self._alu(step, result, slot)
 
     def _clear(self, result: Tile, slot: int) -> None:
-        """Emit zeros for the accumulators of a tile."""
         arrangement, begin, end = self._over(result, slot)
         gemm = Gemm(begin=begin, end=end, reset=True, **_factors(arrangement))
         written = {"acc": slice(slot, slot + result.fragments)}
@@ -146,7 +144,6 @@ class _MicroOps:
         return room.start, room.stop
 
     def all(self) -> np.ndarray:
-        """Return every kernel as stored in DRAM."""
         return np.concatenate(self._content)
 
 
