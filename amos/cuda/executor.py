@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from amos.cuda.codegen.toolchain import compiler_of_image
 from amos.cuda.plan import architecture_of
@@ -20,10 +19,11 @@ from amos.cuda.runtime.gpu_kernel import GpuKernel
 from amos.errors import MeasureError, ToolchainError
 from amos.machine import Machine
 from amos.machine.identity import Identity
-from amos.measure.executor import DescribedExecutor, Executor
-from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
+from amos.measure.executor import DeviceExecutor
+from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.measure.task import Place
 from amos.plan import Candidate
+from amos.plan.target import ExecutorRequest
 
 _LIBRARY = "libcuda.so.1"
 #: Seconds that asking for the GPU may take.
@@ -86,13 +86,15 @@ class GpuPlace(Place):
         kernel.close()
 
 
-class GpuExecutor(DescribedExecutor):
-    """One GPU, driven by one worker process.
+class GpuExecutor(DeviceExecutor):
+    """One GPU, that of the machine that schedules are made for or a newer one.
 
     Raises:
         MeasureError: the GPU is older than the machine's kernels.
         ToolchainError: no compiler here makes code for it.
     """
+
+    scheme: ClassVar[str] = "gpu"
 
     def __init__(self, machine: Machine, gpu: Gpu, timeout: float = DEFAULT_TIMEOUT) -> None:
         architecture = architecture_of(machine)
@@ -108,63 +110,30 @@ class GpuExecutor(DescribedExecutor):
             f"CUDA driver {gpu.driver}",
             ((compiler.kind, compiler.version),),
         )
-        # The driver reserves far more address space than a machine has memory.
-        super().__init__(machine, identity, timeout, memory=0)
-        self._gpu, self._architecture = gpu, architecture
+        place = GpuPlace(architecture, gpu.library)
+        super().__init__(machine, identity, timeout, place, gpu.cache)
 
-    @property
-    def memory(self) -> int:
-        """Bytes that this process may have: there is no limit of its own on a candidate."""
-        return 2 * default_memory()
+    @classmethod
+    def connect(cls, machine: Machine, words: str, timeout: float) -> GpuExecutor:
+        """Take this machine's GPU, by a driver in another place if that is given."""
+        return cls(machine, find_gpu(words or _LIBRARY), timeout)
 
-    def place(self, task: Any) -> Any:
-        """Return a task on the GPU; ``flush`` overwrites at least twice its cache."""
-        flush = max(task.flush, 2 * self._gpu.cache) if task.flush else 0
-        return replace(task, flush=flush, place=GpuPlace(self._architecture, self._gpu.library))
-
-
-def gpu_executor(
-    address: str | Executor | None,
-    machine: Machine,
-    timeout: float = DEFAULT_TIMEOUT,
-    notify: Callable[[str], None] = lambda _: None,
-) -> Executor | None:
-    """Return the executor of candidates of a described machine.
-
-    Args:
-        address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or
-            ``"gpu:LIBRARY"`` with a driver in another place, an executor itself; None
-            takes the GPU if it is of the machine's architecture and can be compiled for.
-        notify: receives messages about unexpected choices.
-
-    Returns:
-        the executor; None for the model alone.
-
-    Raises:
-        MeasureError: there is no such GPU, or the address is another one.
-        ToolchainError: no compiler here makes code for the GPU.
-    """
-    if isinstance(address, str) and address != "model":
-        if address.partition(":")[0] != "gpu":
-            raise MeasureError(
-                f"executor {address!r}: machine {machine.name!r} is a description; "
-                "expected 'model' or 'gpu'"
+    @classmethod
+    def connect_fitting(cls, request: ExecutorRequest) -> GpuExecutor | None:
+        """Take the GPU if it is of the machine's architecture and can be compiled for."""
+        machine, notify = request.machine, request.notify
+        try:
+            gpu = find_gpu()
+            if gpu.capability == machine.architecture:
+                executor = cls(machine, gpu, request.timeout)
+                notify(f"measured on the GPU here ({gpu})")
+                return executor
+            notify(
+                f"the GPU here ({gpu}) is no {machine.name} (sm_{machine.architecture}): searched "
+                "on the model alone"
             )
-        return GpuExecutor(machine, find_gpu(address.partition(":")[2] or _LIBRARY), timeout)
-    if address is not None:
-        return address if isinstance(address, GpuExecutor) else None
-    try:
-        gpu = find_gpu()
-        if gpu.capability == machine.architecture:
-            executor = GpuExecutor(machine, gpu, timeout)
-            notify(f"measured on the GPU here ({gpu})")
-            return executor
-        notify(
-            f"the GPU here ({gpu}) is no {machine.name} (sm_{machine.architecture}): searched on "
-            "the model alone"
-        )
-    except ToolchainError as error:
-        notify(f"searched on the model alone: {error}")
-    except MeasureError:  # no GPU
-        pass
-    return None
+        except ToolchainError as error:
+            notify(f"searched on the model alone: {error}")
+        except MeasureError:  # no GPU
+            pass
+        return None

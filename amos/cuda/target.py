@@ -96,8 +96,8 @@ class Cuda(Target):
         return 0 < intrinsic.architecture <= machine.architecture
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """Open this machine's GPU by its driver; see :func:`amos.cuda.executor.gpu_executor`."""
-        from amos.cuda.executor import gpu_executor
+        """Open this machine's GPU by its driver: ``gpu``, or ``gpu:LIBRARY``."""
+        from amos.cuda.executor import GpuExecutor
 
         machine, intrinsic = request.machine, request.intrinsic
         if intrinsic is not None and 0 < machine.architecture < intrinsic.architecture:
@@ -105,4 +105,4 @@ class Cuda(Target):
                 f"{intrinsic.name} needs sm_{intrinsic.architecture}, and machine "
                 f"{machine.name!r} is sm_{machine.architecture}"
             )
-        return gpu_executor(request.address, machine, request.timeout, request.notify)
+        return GpuExecutor.open(request)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 from amos._closing import Closing
 from amos.errors import MeasureError
@@ -12,8 +13,9 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity, identify_host
 from amos.measure.host import host_machine
-from amos.measure.runner import DEFAULT_TIMEOUT, Runner
-from amos.measure.task import Task
+from amos.measure.runner import DEFAULT_TIMEOUT, Runner, default_memory
+from amos.measure.task import Place, Task
+from amos.plan.target import ExecutorRequest
 from amos.records import Measurement
 
 #: Beginnings of addresses of Dask schedulers.
@@ -135,6 +137,60 @@ class DescribedExecutor(LocalExecutor):
     ) -> Machine:
         """Return the description, whose rates are not measured."""
         return self._machine
+
+
+class DeviceExecutor(DescribedExecutor):
+    """One worker process that measures for a described machine on a device of this one.
+
+    Drivers reserve far more address space than a machine has memory, so that is not limited.
+
+    Attributes:
+        scheme: beginning of addresses of such devices.
+    """
+
+    scheme: ClassVar[str]
+
+    def __init__(
+        self, machine: Machine, identity: Identity, timeout: float, place: Place, cache_bytes: int
+    ) -> None:
+        super().__init__(machine, identity, timeout, memory=0)
+        self._place, self._cache_bytes = place, cache_bytes
+
+    @property
+    def memory(self) -> int:
+        """Bytes that this process may have: there is no limit of its own on a candidate."""
+        return 2 * default_memory()
+
+    def place(self, task: Any) -> Any:
+        """Return a task on the device; ``flush`` overwrites at least twice its cache."""
+        flush = max(task.flush, 2 * self._cache_bytes) if task.flush else 0
+        return replace(task, flush=flush, place=self._place)
+
+    @classmethod
+    @abstractmethod
+    def connect(cls, machine: Machine, words: str, timeout: float) -> Self:
+        """Find the device of an address, whose words follow the scheme, or raise MeasureError."""
+
+    @classmethod
+    @abstractmethod
+    def connect_fitting(cls, request: ExecutorRequest) -> Self | None:
+        """Find a device of the described machine without an address, and say what was chosen."""
+
+    @classmethod
+    def open(cls, request: ExecutorRequest) -> Executor | None:
+        """Open what a request addresses; see :meth:`amos.plan.target.Target.open_executor`."""
+        address, machine = request.address, request.machine
+        if isinstance(address, str) and address != "model":
+            scheme, _, words = address.partition(":")
+            if scheme != cls.scheme:
+                raise MeasureError(
+                    f"executor {address!r}: machine {machine.name!r} is a description; "
+                    f"expected 'model' or {cls.scheme!r}"
+                )
+            return cls.connect(machine, words, request.timeout)
+        if address is not None:
+            return address if isinstance(address, cls) else None
+        return cls.connect_fitting(request)
 
 
 def open_executor(

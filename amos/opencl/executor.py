@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -20,15 +20,16 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, Peak
 from amos.machine.identity import Identity
-from amos.measure.executor import DescribedExecutor, Executor
+from amos.measure.executor import DeviceExecutor
 from amos.measure.messages import Context, Failure
-from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
+from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.measure.task import Place
 from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.plan import unit_of
 from amos.opencl.runtime.kernel import OpenClKernel
 from amos.opencl.runtime.loader import Device, KernelError
 from amos.plan import Candidate
+from amos.plan.target import ExecutorRequest
 
 #: Seconds that asking for a device may take.
 _PATIENCE = 60.0
@@ -96,12 +97,14 @@ class PeakJob:
         return DeviceProbe(self.words).measure_interval(self.width)
 
 
-class OpenClExecutor(DescribedExecutor):
-    """One device, driven by one worker process.
+class OpenClExecutor(DeviceExecutor):
+    """One device, at least as large as the machine that schedules are made for.
 
     Raises:
         MeasureError: the device lacks something that kernels for the machine may use.
     """
+
+    scheme: ClassVar[str] = "opencl"
 
     def __init__(
         self,
@@ -127,14 +130,25 @@ class OpenClExecutor(DescribedExecutor):
         identity = Identity(
             machine.name, device.name, machine.cores, f"OpenCL driver {device.driver}", ()
         )
-        # Drivers reserve more address space than a limit on it would leave.
-        super().__init__(machine, identity, timeout, memory=0)
-        self._device, self._words = device, words
+        super().__init__(machine, identity, timeout, OpenClPlace(machine, words), device.cache)
+        self._words = words
 
-    @property
-    def memory(self) -> int:
-        """Bytes that this process may have: there is no limit of its own on a candidate."""
-        return 2 * default_memory()
+    @classmethod
+    def connect(cls, machine: Machine, words: str, timeout: float) -> OpenClExecutor:
+        """Take the first device whose name contains these words."""
+        return cls(machine, find_device(words), words, timeout)
+
+    @classmethod
+    def connect_fitting(cls, request: ExecutorRequest) -> OpenClExecutor | None:
+        """Take a device of the machine's platform, if there is one."""
+        try:
+            words = unit_of(request.machine).platform
+            executor = cls.connect(request.machine, words, request.timeout)
+        except MeasureError as error:
+            request.notify(f"searched on the model alone: {error}")
+            return None
+        request.notify(f"measured on {executor.identity.model}")
+        return executor
 
     def machine(
         self,
@@ -152,51 +166,6 @@ class OpenClExecutor(DescribedExecutor):
                 if not isinstance(interval, Failure):
                     peaks[unit.name] = Peak(max(peaks[unit.name].latency, interval), interval)
         return replace(self._machine, peaks=peaks)
-
-    def place(self, task: Any) -> Any:
-        """Return a task on the device; ``flush`` overwrites at least twice its cache."""
-        flush = max(task.flush, 2 * self._device.cache) if task.flush else 0
-        return replace(task, flush=flush, place=OpenClPlace(self._machine, self._words))
-
-
-def opencl_executor(
-    address: str | Executor | None,
-    machine: Machine,
-    timeout: float = DEFAULT_TIMEOUT,
-    notify: Callable[[str], None] = lambda _: None,
-) -> Executor | None:
-    """Return the executor of candidates of a described machine.
-
-    Args:
-        address: ``"model"`` for nothing, ``"opencl"`` for the first device here or
-            ``"opencl:WORDS"`` for the first whose name contains these words, an executor
-            itself; None takes a device of the machine's platform, if there is one.
-        notify: receives messages about unexpected choices.
-
-    Returns:
-        the executor; None for the model alone.
-
-    Raises:
-        MeasureError: there is no such device, it lacks something, or the address is another one.
-    """
-    if isinstance(address, str) and address != "model":
-        scheme, _, words = address.partition(":")
-        if scheme != "opencl":
-            raise MeasureError(
-                f"executor {address!r}: machine {machine.name!r} is a description; "
-                "expected 'model' or 'opencl'"
-            )
-        return OpenClExecutor(machine, find_device(words), words, timeout)
-    if address is not None:
-        return address if isinstance(address, OpenClExecutor) else None
-    words = unit_of(machine).platform
-    try:
-        executor = OpenClExecutor(machine, find_device(words), words, timeout)
-    except MeasureError as error:
-        notify(f"searched on the model alone: {error}")
-        return None
-    notify(f"measured on {executor.identity.model}")
-    return executor
 
 
 def main(words: str = "") -> None:

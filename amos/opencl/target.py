@@ -90,7 +90,7 @@ class OpenCl(Target):
                 )
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
-        """Open a device that pyopencl finds; see :func:`amos.opencl.executor.opencl_executor`."""
-        from amos.opencl.executor import opencl_executor
+        """Open a device that pyopencl finds: ``opencl``, or ``opencl:WORDS`` of its name."""
+        from amos.opencl.executor import OpenClExecutor
 
-        return opencl_executor(request.address, request.machine, request.timeout, request.notify)
+        return OpenClExecutor.open(request)

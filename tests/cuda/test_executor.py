@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from amos import machines, operators
 from amos.cli import main
 from amos.cuda.codegen.emulate import compiler
 from amos.cuda.codegen.toolchain import compilers
-from amos.cuda.executor import Gpu, GpuExecutor, find_gpu, gpu_executor
+from amos.cuda.executor import Gpu, GpuExecutor, find_gpu
 from amos.cuda.plan import STATIC_LIMIT, GpuPlan
 from amos.errors import MeasureError, ToolchainError
 from amos.measure.task import Task
@@ -212,13 +212,13 @@ def test_said_before_any_work(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MeasureError, match=r"'h200' is sm_90, and the GPU here \(Fake GPU, sm_80"):
         GpuExecutor(machines.get("h200"), gpu)
     with pytest.raises(MeasureError, match="no NVIDIA driver here"):
-        gpu_executor("gpu:libnothing.so.7", machines.get("a100"))
+        GpuExecutor.open(ExecutorRequest(machines.get("a100"), "gpu:libnothing.so.7"))
     with pytest.raises(MeasureError, match="'xeon_4110' is a description; expected 'model'$"):
         xeon = machines.get("xeon_4110")
         target_of(xeon).open_executor(ExecutorRequest(xeon, "gpu"))
     fakes.fails.write_text("cuInit")
     with pytest.raises(MeasureError, match="no GPU: cuInit: an illegal"):
-        gpu_executor(f"gpu:{fakes.library}", machines.get("a100"))
+        GpuExecutor.open(ExecutorRequest(machines.get("a100"), f"gpu:{fakes.library}"))
     monkeypatch.setattr("amos.cuda.codegen.toolchain.compilers", lambda: ())
     with pytest.raises(ToolchainError, match="neither nvcc nor NVRTC"):
         GpuExecutor(machines.get("a100"), gpu)
@@ -229,11 +229,12 @@ def test_without_being_asked(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> N
     a100, h200 = machines.get("a100"), machines.get("h200")
     gpu = find_gpu(fakes.library)
     messages: list[str] = []
-    assert gpu_executor("model", a100, notify=messages.append) is None and not messages
+    free = ExecutorRequest(a100, notify=messages.append)
+    assert GpuExecutor.open(replace(free, address="model")) is None and not messages
     monkeypatch.setattr("amos.cuda.executor.find_gpu", lambda: gpu)
-    assert isinstance(gpu_executor(None, a100, notify=messages.append), GpuExecutor)
+    assert isinstance(GpuExecutor.open(free), GpuExecutor)
     assert messages.pop() == "measured on the GPU here (Fake GPU, sm_80)"
-    assert gpu_executor(None, h200, notify=messages.append) is None
+    assert GpuExecutor.open(replace(free, machine=h200)) is None
     assert "is no h200 (sm_90)" in messages.pop()
 
 

@@ -25,11 +25,12 @@ from amos.ir import Chain
 from amos.measure.messages import Failure, Reply
 from amos.opencl import executor, probe
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.executor import OpenClDevice, OpenClExecutor, PeakJob, opencl_executor
+from amos.opencl.executor import OpenClDevice, OpenClExecutor, PeakJob
 from amos.opencl.export import files
 from amos.opencl.groups import is_serial
 from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError, _misfit
 from amos.plan import Candidate
+from amos.plan.target import ExecutorRequest
 from amos.schedule import ScheduleSpace
 
 HERE = importlib.util.find_spec("pyopencl") is not None
@@ -63,9 +64,9 @@ def test_a_machine_without_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     executor.find_device.cache_clear()
     with pytest.raises(MeasureError, match="pyopencl is not installed"):
-        opencl_executor("opencl", POCL)
+        OpenClExecutor.open(ExecutorRequest(POCL, "opencl"))
     notes: list[str] = []
-    assert opencl_executor(None, POCL, notify=notes.append) is None
+    assert OpenClExecutor.open(ExecutorRequest(POCL, notify=notes.append)) is None
     assert notes == ["searched on the model alone: pyopencl is not installed (extra 'opencl')"]
 
 
