@@ -54,7 +54,8 @@ class Blocks(Groups):
 
     def __init__(self, structure: Structure, unit: Multiprocessor, loops: LoopBatch) -> None:
         self.unit, batch = unit, GpuBatch.of(loops)
-        super().__init__(structure, batch, batch.warps, batch.unroll, tiles_of(structure))
+        tiles, sizes = tiles_of(structure), fragment_registers(structure.mapping.intrinsic)
+        super().__init__(structure, batch, batch.warps, batch.unroll, tiles, sizes)
         rows = len(batch)
         ones = np.ones(rows)
         split = ones if batch.split is None else batch.split
@@ -66,7 +67,7 @@ class Blocks(Groups):
         self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
         none = np.zeros(rows, dtype=bool)
         self.realign = none if batch.realign is None else batch.realign.astype(bool)
-        whole = np.zeros((len(tiles_of(structure)) - 1, rows), dtype=np.int64)
+        whole = np.zeros((len(tiles) - 1, rows), dtype=np.int64)
         self.padding = whole if batch.padding is None else batch.padding.T
 
     @property
@@ -171,43 +172,15 @@ class Blocks(Groups):
         return np.asarray(np.maximum(stage * self.depth, leaving))
 
     @cached_property
-    def accumulators(self) -> np.ndarray:
-        """Accumulators of one warp."""
-        return self.own(-1)
-
-    @cached_property
     def registers(self) -> np.ndarray:
         """Registers that a thread needs, as the schedule space counts them; 255 exist."""
-        *_, accumulator_size = self._sizes
-        return np.asarray(
-            self.accumulators * accumulator_size
-            + self._source_registers.min(axis=0)
-            + OTHER_REGISTERS
-        )
-
-    @cached_property
-    def whole_source(self) -> np.ndarray:
-        """Number of the source whose fragments a warp holds all at once.
-
-        Of the other one they are loaded one by one, each used and forgotten.
-        """
-        return np.asarray(self._source_registers.argmin(axis=0))
+        return np.asarray(self.footprint + OTHER_REGISTERS)
 
     @property
     def prefetched(self) -> np.ndarray:
         """Whether registers are left to load fragments of the next step ahead."""
-        more = np.sum([self.own(n) * size for n, size in enumerate(self._sizes[:-1])], axis=0)
+        more = np.sum([self.own(n) * size for n, size in enumerate(self.sizes[:-1])], axis=0)
         return np.asarray(self.registers + more <= THREAD_REGISTERS)
-
-    @cached_property
-    def _source_registers(self) -> np.ndarray:
-        """Registers of all sources if one is held whole and one fragment of each other, by it."""
-        *sizes, _ = self._sizes
-        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])
-
-    @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        return fragment_registers(self.structure.mapping.intrinsic)
 
     @cached_property
     def occupancy(self) -> np.ndarray:

@@ -100,9 +100,7 @@ class GpuPlan(DevicePlan):
     architecture: str
     warps: int = field(init=False)
     threads: int = field(init=False)
-    accumulators: int = field(init=False)
     registers: int = field(init=False)
-    whole_source: int = field(init=False)
     share: int = field(init=False)
     parts: int = field(init=False)
     depth: int = field(init=False)

@@ -99,8 +99,8 @@ class WorkGroups(Groups):
         batch, own = OpenClBatch.of(loops), fragments_of(structure)
         ones = np.ones(len(batch))
         steps = ones if batch.steps is None else batch.steps
-        super().__init__(structure, batch, batch.items, steps, own)
-        self._registers = register_sizes(structure, machine)
+        sizes = register_sizes(structure, machine)
+        super().__init__(structure, batch, batch.items, steps, own, sizes)
         direct = np.zeros((len(own) - 1, len(batch)), dtype=np.bool_)
         self.local = direct if batch.local is None else batch.local.T
 
@@ -115,30 +115,13 @@ class WorkGroups(Groups):
         return np.asarray(self.blocks.prod(axis=0))
 
     @cached_property
-    def accumulators(self) -> np.ndarray:
-        """Accumulators of a work-item."""
-        return self.own(-1)
-
-    @cached_property
     def local_bytes(self) -> np.ndarray:
         """Local memory of a group."""
         sizes = [x.bytes for x in fragments_of(self.structure)[:-1]]
         staged = [self.fragments(n) * size * self.local[n] for n, size in enumerate(sizes)]
         return np.asarray(np.sum(staged, axis=0))
 
-    @cached_property
+    @property
     def register_bytes(self) -> np.ndarray:
-        """Registers of a work-item, where one source is held whole."""
-        size = self._registers[-1]
-        return np.asarray(self.accumulators * size + self._source_bytes.min(axis=0))
-
-    @cached_property
-    def whole_source(self) -> np.ndarray:
-        """Number of the source whose fragments of a step are held all at once."""
-        return np.asarray(self._source_bytes.argmin(axis=0))
-
-    @cached_property
-    def _source_bytes(self) -> np.ndarray:
-        """Bytes of all sources if one is held whole and one fragment of each other, by it."""
-        sizes = self._registers[:-1]
-        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])
+        """Registers of a work-item."""
+        return self.footprint

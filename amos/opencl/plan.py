@@ -102,10 +102,8 @@ class OpenClPlan(DevicePlan):
     schedule: OpenClSchedule
     machine: Machine
     items: int = field(init=False)
-    accumulators: int = field(init=False)
     register_bytes: int = field(init=False)
     local_bytes: int = field(init=False)
-    whole_source: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._refuse(list_problems(self.mapping))
@@ -197,8 +195,7 @@ class OpenClPlan(DevicePlan):
         reduction = " ".join(f"{x.name} {x.extent}" for x in self.reduce_loops)
         fragments = "interleaved " * (self.schedule.fragments == "interleaved")
         lines = [
-            f"{self.mapping.name} of {self.mapping.operator.name} on "
-            f"{self.mapping.intrinsic.name} ({self.machine.name})",
+            f"{self.mapping.title} ({self.machine.name})",
             f"  groups    {_along(self.blocks)}{self.groups}"
             + f", {self.raster} rows take turns" * (self.raster > 1),
             f"  items     {_along(self.schedule.items)}{self.items}, "

@@ -31,6 +31,8 @@ class DevicePlan(Plan):
     staged: int = field(init=False)
     sequence: int = field(init=False)
     raster: int = field(init=False)
+    accumulators: int = field(init=False)
+    whole_source: int = field(init=False)
 
     @property
     @abstractmethod

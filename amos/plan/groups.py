@@ -6,6 +6,7 @@ Thread blocks of CUDA and work-groups of OpenCL divide the loops alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class Groups:
         staged: steps of the reduction that are staged together, no more than there are.
         sequence: stages of the whole reduction.
         loops: of each operand, numbers of the spatial loops that move along it.
+        sizes: registers or bytes that a worker holds one fragment of each operand in.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class Groups:
         workers: np.ndarray | None,
         steps: np.ndarray,
         fragments: Sequence[Fragment],
+        sizes: Sequence[int],
     ) -> None:
-        self.structure = structure
+        self.structure, self.sizes = structure, sizes
         extents = structure.extents.astype(float)[:, None]
         spatial = len(structure.spatial)
         self.tile = batch.tile.T.astype(float)
@@ -69,3 +72,27 @@ class Groups:
         """Count the fragments of a source that a group stages together."""
         count = self.span[self.loops[operand]].prod(axis=0)
         return np.asarray(count * self.staged if self._reduced[operand] else count)
+
+    @cached_property
+    def accumulators(self) -> np.ndarray:
+        """Accumulators of a worker."""
+        return self.own(-1)
+
+    @cached_property
+    def whole_source(self) -> np.ndarray:
+        """Number of the source whose fragments of a step a worker holds all at once.
+
+        Of the others they are loaded one by one, each used and forgotten.
+        """
+        return np.asarray(self._source_sizes.argmin(axis=0))
+
+    @cached_property
+    def footprint(self) -> np.ndarray:
+        """Size of a worker's accumulators and fragments of sources, one source held whole."""
+        return np.asarray(self.accumulators * self.sizes[-1] + self._source_sizes.min(axis=0))
+
+    @cached_property
+    def _source_sizes(self) -> np.ndarray:
+        """Size of all sources if one is held whole and one fragment of each other, by it."""
+        *sizes, _ = self.sizes
+        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])
