@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from amos.network.precision.frontier import Errors
-from amos.network.precision.parts import Part, Places, select_parts, select_places
+from amos.network.precision.parts import Part, select_parts, select_places
+from amos.network.precision.variants import Places
 
 
 def _parts(saved: Sequence[float], errors: Sequence[float]) -> list[Part]:

@@ -206,11 +206,11 @@ def test_samples_that_are_held_back_confirm_the_choice(monkeypatch: pytest.Monke
     """What keeps within the budget on half of the samples only is not chosen."""
     network = amos.load_network(perceptron(512))
     samples = [random_arrays(network, seed) for seed in range(4)]
-    usual = Variants._differences
+    usual = Variants._compare
 
-    def differ(self: Variants, model: Any, inputs: Any) -> list[float]:
+    def differ(self: Variants, results: Any) -> list[float]:
         """Other samples have twice the error."""
-        return [(1 + (n >= 2)) * each for n, each in enumerate(usual(self, model, inputs))]
+        return [(1 + (n >= 2)) * each for n, each in enumerate(usual(self, results))]
 
     choice = choose_precision(network, "auto", budget=0.01, samples=samples)
     errors = choice.chosen.errors
@@ -218,7 +218,7 @@ def test_samples_that_are_held_back_confirm_the_choice(monkeypatch: pytest.Monke
     assert (choice.sample_count, choice.held_back_count) == (4, 2)
     differ_by = f"{errors.choosing:.2g} (2-norm) on 2 samples, by {errors.confirming:.2g} on 2 held"
     assert differ_by in str(choice)
-    monkeypatch.setattr(Variants, "_differences", differ)
+    monkeypatch.setattr(Variants, "_compare", differ)
     tight = choose_precision(network, "auto", budget=1.3 * errors.choosing, samples=samples)
     assert [row.name for row in tight.variants if row.errors.confirming][0] == "bf16"
     assert tight.chosen.name in ("f32", "mixed")

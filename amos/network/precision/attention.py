@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from amos.explore.choosing import Chooser
 from amos.network.attention import ChainSite, match_attention
@@ -14,30 +13,19 @@ from amos.network.network import Network
 from amos.network.precision.rounding import is_product
 
 
-@dataclass(frozen=True)
-class AttentionSeconds:
-    """Predicted seconds of both products of an attention.
-
-    Attributes:
-        places: of the products, counted in the order of their graph.
-        before: seconds as they are.
-        after: seconds with rounded factors; infinite where no instruction multiplies these.
-    """
-
-    places: tuple[int, int]
-    before: float
-    after: float
-
-
 def predict_attention(
     plain: Network, rounded: Network, chooser: Chooser
-) -> Iterator[AttentionSeconds]:
+) -> dict[int, tuple[float, float]]:
     """Predict each attention of a network, as one kernel or several, whichever is faster.
 
     None that no kernel computes as a whole; its products are then tasks as any other.
 
     Args:
         rounded: the same with rounded factors.
+
+    Returns:
+        seconds of each product as it is, and with rounded factors, by its place among all products:
+        half of those of both, infinite where no instruction multiplies these.
     """
     seconds: dict[object, float] = {}
 
@@ -52,10 +40,11 @@ def predict_attention(
             seconds[site.chain] = min([*separate, *fused], default=math.inf)
         return seconds[site.chain]
 
-    sites = _sites_by_places(rounded)
+    sites, times = _sites_by_places(rounded), dict[int, tuple[float, float]]()
     for places, site in _sites_by_places(plain).items():
         if math.isfinite(before := predict(site)):
-            yield AttentionSeconds(places, before, predict(sites.get(places)))
+            times |= dict.fromkeys(places, (before / 2, predict(sites.get(places)) / 2))
+    return times
 
 
 def _sites_by_places(network: Network) -> Mapping[tuple[int, int], ChainSite]:

@@ -239,32 +239,23 @@ class Variants:
     @cached_property
     def _times(self) -> dict[tuple[str, int], tuple[float, float]]:
         """Predicted seconds of the products that matter, as they are and rounded."""
-        everything = self.with_rounding([*self.roundable])
-        times: dict[tuple[str, int], tuple[float, float]] = {}
+        everything = self.with_rounding([*self.roundable]).networks
         heavy = {id(x) for task in _that_matter(self.network.tasks) for x in task.groups}
         pairs: dict[tuple[str, int], tuple[Group, Group | None]] = {}
-        for name, region in self.network.regions.items():
-            rounded = _groups_by_place(everything.regions[name].network)
-            for place, group in _groups_by_place(region.network).items():
+        for name, network in self.network.networks.items():
+            rounded = _groups_by_place(everything[name])
+            for place, group in _groups_by_place(network).items():
                 if id(group) in heavy and (name, place) in self.roundable:
                     pairs[name, place] = group, rounded.get(place)
         groups = [group for pair in pairs.values() for group in pair if group is not None]
         seconds = self._predict([Task(group.operator, (group,)) for group in groups])
-        for at, (before, after) in pairs.items():
-            rounded_seconds = math.inf if after is None else seconds[after.operator]
-            times[at] = seconds[before.operator], rounded_seconds
-        return times | self._attention_times(everything)
-
-    def _attention_times(
-        self, everything: PartitionedNetwork
-    ) -> dict[tuple[str, int], tuple[float, float]]:
-        """Predict seconds of the products of attention: each has half of those of both."""
-        times = {}
-        for name, region in self.network.regions.items():
-            rounded = everything.regions[name].network
-            for attention in predict_attention(region.network, rounded, self._chooser):
-                for place in attention.places:
-                    times[name, place] = attention.before / 2, attention.after / 2
+        times = {
+            at: (seconds[plain.operator], math.inf if each is None else seconds[each.operator])
+            for at, (plain, each) in pairs.items()
+        }
+        for name, network in self.network.networks.items():
+            attention = predict_attention(network, everything[name], self._chooser)
+            times |= {(name, place): each for place, each in attention.items()}
         return times
 
     def _reason(self, before: float, after: float) -> Exclusion:
