@@ -14,16 +14,9 @@ from amos.errors import NetworkError, quote
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.external.partition import PartitionedNetwork, load_partition
-from amos.network.frontend import (
-    Reference,
-    Shapes,
-    check_shapes,
-    is_extent,
-    open_model,
-    open_shapes,
-    title_of,
-)
+from amos.network.frontend import Shapes, check_shapes, is_extent, open_model, open_shapes, title_of
 from amos.network.groups import Task, merge_tasks
+from amos.network.sessions import Reference
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports

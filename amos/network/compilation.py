@@ -30,7 +30,6 @@ from amos.network.comparison import (
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_models, link_trial
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.external.sessions import MODEL
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
 from amos.network.kernels import CompiledRegion, TaskKernel, require_compiler
 from amos.network.lowerings.base import Lowering
@@ -51,6 +50,7 @@ from amos.network.precision.choosing import (
 )
 from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
+from amos.network.sessions import MODEL
 from amos.records import Record
 
 #: Kernels of a task that are timed alone, and finalists of them that are timed in the network.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from amos.errors import NetworkError, check_path
 from amos.network.external.library import LIBRARY
-from amos.network.external.sessions import optimization_level
 from amos.network.external.source import ELEMENT_TYPES
+from amos.network.sessions import optimization_level
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork

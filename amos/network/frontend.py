@@ -1,12 +1,9 @@
-"""Models of ONNX: their files, the shapes that they leave open, and onnxruntime beside them."""
+"""Models of ONNX: their files, and the shapes that they leave open."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,7 @@ import numpy as np
 
 from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError, quote
-from amos.machine.cpu import cpu
-from amos.network.reading.branches import operators_of
+from amos.network.sessions import explain_refusal
 
 #: Operators of ONNX and onnxruntime that add up products.
 PRODUCT_OPERATORS = frozenset(
@@ -23,16 +19,6 @@ PRODUCT_OPERATORS = frozenset(
     + ["LSTM", "MatMul", "MatMulInteger", "MatMulNBits", "MultiHeadAttention", "QGemm"]
     + ["QLinearConv", "QLinearMatMul", "RNN"]
 )
-#: Those of them that multiply bytes.
-_BYTE_OPERATORS = frozenset(
-    ["ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger"]
-    + ["MatMulIntegerToFloat", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul"]
-)
-#: Without it, onnxruntime adds products of bytes in 16 bits on CPUs that lack int8 dot products.
-#: They saturate. The setting takes effect from its extended optimizations on.
-_EXACT_SUMS = {"session.x64quantprecision": "1"}
-#: Pairs of products of bytes with weights of this magnitude fit 16 bits.
-_NARROW_WEIGHT = 64
 #: Operators of ONNX that draw numbers, beside a ``Dropout`` that is told to.
 RANDOM_OPERATORS = frozenset(
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"]
@@ -40,19 +26,6 @@ RANDOM_OPERATORS = frozenset(
 )
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Another program that runs a model.
-
-    Attributes:
-        name: of the program.
-        evaluate: its results of inputs in order; ``None`` where it does not take the model.
-    """
-
-    name: str
-    evaluate: Callable[[Sequence[np.ndarray]], Sequence[Any] | None]
 
 
 def close_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
@@ -161,148 +134,8 @@ def _check_file(path: str) -> None:
     try:
         onnx.checker.check_model(path)
     except Exception:
-        if find_spec("onnxruntime") is None:
+        if explain_refusal(path):
             raise
-        with suppress(Exception):
-            plain_session(path)
-            return
-        raise
-
-
-def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> Any:
-    """Open a session of onnxruntime that runs an ONNX model node by node, or optimized.
-
-    Where sums of bytes would saturate node by node, it is optimized as far as they do not.
-    onnxruntime raises errors of its own types where it does not take the model.
-
-    Args:
-        source: file or model.
-        optimized: let onnxruntime rewrite it.
-        threads: that run a call; 0 for all cores.
-    """
-    model = source if cpu().has_int8_dot_products else load_onnx(source, all_weights=False)
-    settings, level = dict(sum_settings(model)), "ORT_ENABLE_ALL"
-    if not optimized:
-        saturates = settings and _multiplies_bytes(model)
-        level = "ORT_ENABLE_EXTENDED" if saturates else "ORT_DISABLE_ALL"
-        # Between conversions, a node would become one of bytes, or one that is not valid.
-        settings["session.disable_quant_qdq"] = "1"
-    return create_session(source, level, settings, threads)
-
-
-def create_session(
-    source: Any, level: str, settings: Mapping[str, str], threads: int, library: str = ""
-) -> Any:
-    """Create a session of onnxruntime on this CPU, which logs nothing.
-
-    onnxruntime raises errors of its own types.
-
-    Args:
-        source: file or model.
-        level: name of the level at which the model is optimized.
-        settings: of the session, by onnxruntime's names.
-        threads: that run a call; 0 for all cores.
-        library: path of a library of operators, if any.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.log_severity_level = 4
-    options.intra_op_num_threads = threads
-    for name, value in settings.items():
-        options.add_session_config_entry(name, value)
-    if library:
-        options.register_custom_ops_library(library)
-    is_file = isinstance(source, str | os.PathLike)
-    return onnxruntime.InferenceSession(
-        os.fspath(source) if is_file else source.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-    )
-
-
-def sum_settings(source: Any) -> Mapping[str, str]:
-    """Return the settings of a session with which sums of products of bytes are exact.
-
-    They slow products down, so there are none where the CPU's sums or the weights need none.
-
-    Args:
-        source: file or model.
-    """
-    import onnx
-
-    if cpu().has_int8_dot_products:
-        return {}
-    graph = load_onnx(source, all_weights=False).graph
-    weights = [each for each in graph.initializer if each.data_type == onnx.TensorProto.INT8]
-    if weights and all(map(_is_narrow, weights)):
-        return {}
-    # onnxruntime would make weights invalid that are quantized in blocks.
-    blocked = any(each.name == "block_size" for node in graph.node for each in node.attribute)
-    return {} if blocked else _EXACT_SUMS
-
-
-def _is_narrow(weight: Any) -> bool:
-    """Return whether no pair of products of bytes with a weight overflows 16 bits."""
-    import onnx
-
-    if onnx.external_data_helper.uses_external_data(weight):
-        return False
-    values = onnx.numpy_helper.to_array(weight).astype(np.int16)
-    return bool(np.abs(values).max(initial=0) <= _NARROW_WEIGHT)
-
-
-def load_onnx(source: Any, *, all_weights: bool) -> Any:
-    """Return a model of ONNX, of a file perhaps without the weights in files of their own."""
-    import onnx
-
-    is_file = isinstance(source, str | os.PathLike)
-    return onnx.load(source, load_external_data=all_weights) if is_file else source
-
-
-def _multiplies_bytes(model: Any) -> bool:
-    """Return whether operators of a model multiply bytes."""
-    graphs = (model.graph, *model.functions)
-    return any(not _BYTE_OPERATORS.isdisjoint(operators_of(graph)) for graph in graphs)
-
-
-def infer_by_onnxruntime(model: Any) -> list[Any]:
-    """Declare the results of a model, which may have operators that only onnxruntime knows.
-
-    There are none where it does not take the model.
-    """
-    from onnx import TensorProto, helper
-
-    names = {"float": "FLOAT", "double": "DOUBLE"}
-    try:
-        ports = plain_session(model).get_outputs()
-    except Exception:  # onnxruntime raises errors of its own types
-        return []
-    declared = []
-    for port in ports:
-        if not port.type.startswith("tensor("):  # a sequence or a map
-            continue
-        kind = port.type.removeprefix("tensor(").removesuffix(")")
-        number = TensorProto.DataType.Value(names.get(kind, kind.upper()))
-        declared.append(helper.make_tensor_value_info(port.name, number, port.shape))
-    return declared
-
-
-def onnxruntime_reference(source: Any) -> Reference | None:
-    """Run an ONNX model node by node, where onnxruntime is installed."""
-    if find_spec("onnxruntime") is None:
-        return None
-
-    def evaluate(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
-        try:
-            session = plain_session(source)
-            names = [port.name for port in session.get_inputs()]
-            return [*session.run(None, dict(zip(names, arrays, strict=True)))]
-        except Exception:  # it takes other dtypes, operators and sizes than TVM
-            return None
-
-    return Reference("onnxruntime", evaluate)
 
 
 def check_shapes(shapes: object) -> None:

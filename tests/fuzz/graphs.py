@@ -133,7 +133,7 @@ class _Drawn:
 
 def graph(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A graph, loaded and compiled as a user does; floats may be NaN or infinite."""
-    from amos.network.frontend import plain_session
+    from amos.network.sessions import plain_session
 
     drawn = _Drawn(rng)
     for _ in range(int(rng.integers(2, 7))):
@@ -183,7 +183,7 @@ def _compare(result: np.ndarray, expected: np.ndarray, quantum: float) -> None:
 
 def branches(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     """A graph of any operators, whose regions AMOS computes however long they take."""
-    from amos.network.frontend import plain_session
+    from amos.network.sessions import plain_session
 
     drawn = DrawnGraph(rng)
     for _ in range(int(rng.integers(3, 14))):

@@ -16,11 +16,12 @@ from amos.network.attention import ChainSite, match_attention
 from amos.network.candidates import rank_records
 from amos.network.compilation import _Builder
 from amos.network.external.linking import link_trial
-from amos.network.frontend import Reference, close_shapes, onnxruntime_reference, title_of
+from amos.network.frontend import close_shapes, title_of
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.reading.model import DTYPES, read_model
 from amos.network.reading.validity import inline_functions, naming
+from amos.network.sessions import Reference, onnxruntime_reference
 
 __all__ = [
     "Builder",

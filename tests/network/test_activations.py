@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amos.network.frontend import plain_session
+from amos.network.sessions import plain_session
 from tests.network.models import Builder, compile_whole, load_whole
 
 _SHAPE = (1, 8, 6, 10)

@@ -19,7 +19,7 @@ from amos.codegen.c.compiler import compiler_command
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledBuckets
 from amos.network.external.race import Timing
-from amos.network.external.sessions import open_session
+from amos.network.sessions import open_session
 from tests.network.models import Builder
 
 

@@ -13,10 +13,10 @@ from onnx.reference import ReferenceEvaluator
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.comparison import compare_alone
-from amos.network.frontend import Reference
 from amos.network.groups import Job
 from amos.network.inputs import random_arrays
 from amos.network.kernels import TaskKernel
+from amos.network.sessions import Reference
 from tests.network.models import (
     Builder,
     compile_whole,

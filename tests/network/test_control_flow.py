@@ -11,8 +11,8 @@ from onnx import checker, parser
 
 import amos
 from amos.codegen.c.compiler import c_compiler
-from amos.network.frontend import plain_session
 from amos.network.reading.model import _ModelReader, read_model
+from amos.network.sessions import plain_session
 
 _MOST = np.iinfo(np.int64).max
 #: As tf2onnx writes ``tf.map_fn``: a carried count decides, with sizes of a shape.

@@ -19,9 +19,9 @@ from amos.network.dynamic import (
     emit_matmul_integer,
     emit_quantize,
 )
-from amos.network.frontend import plain_session
 from amos.network.graph import Constant, Graph, GraphBuilder, Operand
 from amos.network.passes.quantized import integer_arithmetic
+from amos.network.sessions import plain_session
 from tests.network.graphs import evaluate_graph
 from tests.network.models import read_whole
 from tests.network.quantized_models import SHAPE, Model

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from amos.network.frontend import plain_session
 from amos.network.precision.measured_models import rewrite_for_measuring
+from amos.network.sessions import plain_session
 
 _VALUES = np.array([np.nan, np.inf, -np.inf, -0.0, 0.5, -3.0, 3.0] * 5)
 

@@ -13,14 +13,13 @@ from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
 from amos.network.checks import relative_norm
 from amos.network.external.passes import write_passes
-from amos.network.external.sessions import SessionRunner
-from amos.network.frontend import plain_session
 from amos.network.inputs import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import attention, rounding
 from amos.network.precision.choosing import choose_precision
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import Variants, multiplies
+from amos.network.sessions import SessionRunner, plain_session
 from tests.network.lines import run_graph
 from tests.network.models import Builder, residual_network
 from tests.network.precisions import multiplies_bfloat16, perceptron, results_of, variants_of

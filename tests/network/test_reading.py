@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import NetworkError
-from amos.network.frontend import plain_session
+from amos.network.sessions import plain_session
 from tests.network.graphs import evaluate_graph
 from tests.network.models import Builder, load_whole
 

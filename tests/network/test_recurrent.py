@@ -9,7 +9,7 @@ import pytest
 
 import amos
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.frontend import plain_session
+from amos.network.sessions import plain_session
 from tests.network.models import Builder
 
 STEPS, BATCH, WIDTH, HIDDEN = 40, 2, 16, 16

@@ -16,8 +16,8 @@ import amos
 from amos._progress import ProgressLine
 from amos.cli.app import main
 from amos.errors import BuildError, NetworkError
-from amos.network.frontend import plain_session
 from amos.network.inputs import random_arrays
+from amos.network.sessions import plain_session
 from amos.streams.networks import UnitNetwork
 from amos.streams.runtime import StreamKernel
 from tests.network.quantized_models import CASES, SHAPE, Model, convolution

@@ -19,13 +19,12 @@ from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
-from amos.network.external.sessions import MODEL, SessionRunner, open_session
-from amos.network.frontend import Reference
 from amos.network.groups import Job
 from amos.network.inputs import CallableNetwork, bind_inputs, perturb, random_arrays, values_of
 from amos.network.kernels import CompiledRegion, TaskKernel
 from amos.network.network import Network
 from amos.network.precision.rounding import ROUNDED
+from amos.network.sessions import MODEL, Reference, SessionRunner, open_session
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from amos._display import several
 from amos.errors import NetworkError
@@ -17,9 +16,8 @@ from amos.network.external.library import Library, write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing, race_region, race_whole
 from amos.network.external.regions import contract_regions, whole_model
-from amos.network.external.sessions import save_model
-from amos.network.frontend import load_onnx, plain_session
 from amos.network.kernels import CompiledRegion
+from amos.network.sessions import explain_refusal, load_onnx, save_model
 
 #: Regions by the name of their operator.
 Regions = Mapping[str, CompiledRegion]
@@ -117,7 +115,7 @@ class _Draft:
                     race_region(region, plain, self.library, self.folder.path, verify=verify)
                 )
             except NetworkError as error:
-                if _opens(plain):  # it lacks some operators for bfloat16
+                if not explain_refusal(plain):  # it lacks some operators for bfloat16
                     failed[name] = f"{name}: {str(error).splitlines()[0]}"
         return tuple(timings), failed
 
@@ -146,15 +144,6 @@ def _check_session(compiled: CompiledNetwork) -> None:
         _ = compiled.session
     except NetworkError as error:
         raise NetworkError("; ".join([str(error), *compiled.refused])) from error
-
-
-def _opens(model: Any) -> bool:
-    """Return whether onnxruntime opens a model."""
-    try:
-        plain_session(model)
-    except Exception:  # onnxruntime raises types of its own
-        return False
-    return True
 
 
 def link_trial(region: CompiledRegion) -> CompiledNetwork:

@@ -10,20 +10,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown, several
-from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.network.external.regions import Region, find_regions, load_region
-from amos.network.frontend import (
-    RANDOM_OPERATORS,
-    Reference,
-    Shapes,
-    close_shapes,
-    onnxruntime_reference,
-    plain_session,
-    title_of,
-)
+from amos.network.frontend import RANDOM_OPERATORS, Shapes, close_shapes, title_of
 from amos.network.graph import Graph, divides_integers
 from amos.network.groups import Task, merge_tasks
 from amos.network.halves import find_factors, find_halves, widen_halves
@@ -32,6 +23,7 @@ from amos.network.reading.branches import operators_of
 from amos.network.reading.model import read_model
 from amos.network.reading.onnx_graph import OnnxGraph
 from amos.network.reading.validity import inline_functions, naming
+from amos.network.sessions import Reference, explain_refusal, onnxruntime_reference
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -203,9 +195,5 @@ def _check_with_onnxruntime(source: Any, reasons: Mapping[int, str], title: str)
     """
     if find_spec("onnxruntime") is None:
         raise NetworkError(f"model {title!r}: {next(iter(reasons.values()))}")
-    try:
-        plain_session(source)
-    except Exception as error:  # onnxruntime raises types of its own
-        raise NetworkError(
-            f"model {title!r}: onnxruntime does not take it: {last_line(error)}"
-        ) from None
+    if why := explain_refusal(source):
+        raise NetworkError(f"model {title!r}: onnxruntime does not take it: {why}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from amos.errors import NetworkError, check_path
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import contract_regions
-from amos.network.external.sessions import save_model
 from amos.network.external.writing import (
     DOMAIN,
     IR_VERSION,
@@ -19,6 +18,7 @@ from amos.network.external.writing import (
 )
 from amos.network.graph import Graph
 from amos.network.passes.sequence import PASSES, list_passes
+from amos.network.sessions import save_model
 
 if TYPE_CHECKING:
     from amos.network.buckets import Loaded

@@ -14,11 +14,11 @@ from amos.errors import NetworkError
 from amos.network.checks import check_results
 from amos.network.external.library import Library
 from amos.network.external.regions import whole_model
-from amos.network.external.sessions import MODEL, QUIET, SessionRunner, open_session, save_model
 from amos.network.inputs import random_arrays
 from amos.network.kernels import CompiledRegion
 from amos.network.precision.rounding import ROUNDED
 from amos.network.races import Race, race
+from amos.network.sessions import MODEL, QUIET, SessionRunner, open_session, save_model
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork

@@ -20,8 +20,6 @@ from amos.network.building import predict_seconds
 from amos.network.checks import flatten_results, relative_norm
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
-from amos.network.external.sessions import SessionRunner
-from amos.network.frontend import plain_session
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
 from amos.network.lowerings.choosing import list_lowerings
@@ -32,6 +30,7 @@ from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring
 from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
+from amos.network.sessions import SessionRunner, plain_session
 
 #: Features, one of which a CPU needs to multiply factors of a dtype.
 FEATURES = {

@@ -27,7 +27,6 @@ from amos.errors import AmosError, NetworkError, quote
 from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
-from amos.network.external.sessions import QUIET
 from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.precision.choosing import keep_precision
 from amos.network.precision.variants import Variants
@@ -45,6 +44,7 @@ from amos.network.pytorch.memory import (
 from amos.network.pytorch.programs import translate
 from amos.network.races import Race, race
 from amos.network.reading.branches import operators_of
+from amos.network.sessions import QUIET
 from amos.network.tuning import tune
 
 _LOG = logging.getLogger(__name__)

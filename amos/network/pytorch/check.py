@@ -14,9 +14,9 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.measure.reference import compare_arrays
 from amos.network.checks import tolerance_of
-from amos.network.frontend import plain_session
 from amos.network.pytorch.programs import Translation
 from amos.network.reading.branches import operators_of
+from amos.network.sessions import plain_session
 
 #: Magnitudes of integers: such that products of 32 bits leave the range in which float32 is exact.
 _LARGEST = {"int8": 127, "uint8": 255, "int16": 1 << 12, "int32": 1 << 14, "int64": 1 << 24}

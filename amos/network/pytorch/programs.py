@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from amos.errors import NetworkError, quote
-from amos.network.frontend import RANDOM_OPERATORS, Reference, type_names
+from amos.network.frontend import RANDOM_OPERATORS, type_names
 from amos.network.pytorch.masks import hide_masked_keys
+from amos.network.sessions import Reference
 
 #: Held while the levels of the loggers of packages that export a module are changed.
 _LOCK = RLock()

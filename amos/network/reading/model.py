@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from amos.errors import NetworkError
-from amos.network.frontend import infer_by_onnxruntime
 from amos.network.graph import Constant, GraphBuilder, Node, Operand
 from amos.network.operations import declare_value
 from amos.network.reading import (
@@ -33,6 +32,7 @@ from amos.network.reading.control_flow import CONTROL_FLOW
 from amos.network.reading.node import NodeSource, Read
 from amos.network.reading.onnx_graph import OnnxGraph
 from amos.network.reading.validity import InvalidModel
+from amos.network.sessions import infer_by_onnxruntime
 
 #: Readers of operators of ONNX and of onnxruntime's optimizer.
 READERS: Mapping[str, Read] = {

@@ -11,8 +11,8 @@ import numpy as np
 
 from amos.errors import NetworkError, check_path
 from amos.network.external.passes import with_functions
-from amos.network.external.sessions import save_model
 from amos.network.external.writing import write_group_functions
+from amos.network.sessions import save_model
 
 if TYPE_CHECKING:
     from amos.streams.networks.compiled import UnitNetwork

@@ -10,8 +10,8 @@ import numpy as np
 from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.network.external.partition import PartitionedNetwork
-from amos.network.frontend import plain_session
 from amos.network.inputs import values_of
+from amos.network.sessions import plain_session
 
 
 def evaluate_reference(

@@ -19,9 +19,9 @@ from amos.ir import Operator
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.regions import extract_nodes, find_boundary, order_places
 from amos.network.external.writing import values_read, write_nodes
-from amos.network.frontend import plain_session
 from amos.network.graph import Constant, Graph, Node
 from amos.network.groups import CallSite
+from amos.network.sessions import plain_session
 from amos.plan import Candidate
 from amos.runtime.simulated import SimulatedKernel, SimulatedRun
 

@@ -17,10 +17,10 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.library import write_library
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.race import Timing
-from amos.network.frontend import Reference
 from amos.network.inputs import random_arrays
 from amos.network.reading.model import read_model
 from amos.network.reading.onnx_graph import OnnxGraph
+from amos.network.sessions import Reference
 from tests.network.external.test_onnxruntime import partly
 from tests.network.models import Builder
 

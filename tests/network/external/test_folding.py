@@ -8,8 +8,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import amos
-from amos.network.frontend import plain_session
 from amos.network.reading.model import read_model
+from amos.network.sessions import plain_session
 
 _SHAPE = [1, 4, 9]
 

@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, parser
 
 import amos
 from amos.errors import BuildError
-from amos.network.external.sessions import open_session
-from amos.network.frontend import plain_session
+from amos.network.sessions import open_session, plain_session
 from tests.network.models import Builder, normal_inputs
 
 
