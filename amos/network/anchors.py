@@ -23,7 +23,6 @@ class Anchor:
 
     Attributes:
         kind: its name, for example ``"conv2d"``.
-        text: the statement.
         extents: of each iteration.
         sources: the network's value that each source stands for.
         shapes: of each source as the statement indexes it; as many elements as the value has.

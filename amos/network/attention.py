@@ -54,8 +54,6 @@ class _Softmax:
     """A softmax between two products.
 
     Attributes:
-        scores: the group that it reads.
-        mixing: the group that reads it.
         nodes: of the softmax, and what converts its results.
         is_safe: whether rows that are not a number count as zero.
     """
@@ -135,8 +133,6 @@ class _Writer:
     """Writes the statements of attention, and finds what they read and replace.
 
     Args:
-        softmax: between its products.
-        graph: of the network.
         claimed: numbers of the nodes of groups and of other chains.
         passed: numbers of the moves that other chains read ahead of.
     """
@@ -164,11 +160,7 @@ class _Writer:
         self.moves: list[Node] = []
 
     def site(self) -> ChainSite:
-        """Return the site.
-
-        Raises:
-            AmosError: the statements contradict each other.
-        """
+        """Return the site; raise AmosError if the statements contradict each other."""
         scores, mixing = self.softmax.scores, self.softmax.mixing
         (query, key), value = scores.nodes[0].operands, mixing.nodes[0].operands[1]
         first = self._source("query", query, _QUERIES, _DEPTH)

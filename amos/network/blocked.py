@@ -25,7 +25,6 @@ class BlockFormat:
     """How the weights of a matrix are stored.
 
     Attributes:
-        bits: of a code.
         block: rows that share a scale and a zero point.
         has_zeros: whether blocks have zero points other than the middle of all codes.
         rounds_rows: whether the rows that they multiply are rounded to 8 bits in each block.
@@ -63,10 +62,8 @@ class BlockedWeight(Constant):
         packed: uint8, columns × bytes of all blocks, lower bits first; codes are unsigned.
         scales: floats, columns × blocks.
         zeros: floats, columns × blocks; ``None`` for the middle of all codes.
-        format: of the codes.
         rows: how many there are; the last block may have fewer.
         by_columns: whether the columns are the first axis, rather than the second.
-        dtype: of its floats.
     """
 
     packed: np.ndarray
@@ -144,12 +141,7 @@ class BlockedWeight(Constant):
 
 
 def pack_codes(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Pack codes into bytes, those of lower indices into lower bits.
-
-    Args:
-        codes: uint8, columns × codes that fill bytes.
-        bits: of a code.
-    """
+    """Pack codes, uint8 by column, into bytes, those of lower indices into lower bits."""
     count = 8 // bits
     parts = codes.reshape(len(codes), -1, count) << np.arange(0, 8, bits, dtype=np.uint8)
     packed: np.ndarray = np.bitwise_or.reduce(parts, axis=-1)
@@ -176,11 +168,7 @@ def emit_dequantized_blocks(
         x: constant integers.
         scales: of the rank of ``x``; the result has their dtype.
         zero_points: as many; ``None`` for 0.
-        axis: that is cut into blocks.
         block_size: elements in one; the last may have fewer.
-
-    Raises:
-        NetworkError: something of it is computed, or scales are not one for each block.
     """
     parts = [x, scales] if zero_points is None else [x, scales, zero_points]
     values, factors, *zeros = constant_arrays("DequantizeLinear of blocks", *parts)
@@ -247,11 +235,7 @@ def emit_blocked_product(builder: GraphBuilder, a: Operand, weight: BlockedWeigh
 
 
 def constant_arrays(what: str, *operands: Operand) -> list[np.ndarray]:
-    """Return the arrays of constants.
-
-    Raises:
-        NetworkError: the network computes one of them.
-    """
+    """Return the arrays of constants; raise NetworkError if the network computes one of them."""
     arrays = [each.array for each in operands if isinstance(each, Constant)]
     if len(arrays) < len(operands):
         raise NetworkError(f"{what}: what the network computes is not supported")

@@ -39,7 +39,6 @@ class Rows:
     """The axis of an output that grows with a dimension.
 
     Attributes:
-        axis: of the output.
         scale: its extent over the dimension's size.
     """
 
@@ -52,7 +51,6 @@ class Dimension:
     """An open dimension of a compiled network.
 
     Attributes:
-        name: the model's.
         sizes: its buckets, rising.
         rows: of each output; ``None`` where it does not grow.
         exact: why it takes only the sizes of its buckets; empty where padding is right.
@@ -64,11 +62,7 @@ class Dimension:
     exact: str = ""
 
     def bucket(self, size: int) -> int:
-        """Return the smallest bucket that holds a size.
-
-        Raises:
-            NetworkError: none does.
-        """
+        """Return the smallest bucket that holds a size, or raise NetworkError."""
         holding = [own for own in self.sizes if own == size or (0 < size < own and not self.exact)]
         if not holding:
             between = bool(self.exact) and size < self.sizes[-1]
@@ -99,9 +93,7 @@ class CompiledBuckets(Shown):
     Called as :class:`CompiledNetwork <amos.network.external.compiled.CompiledNetwork>` is.
 
     Attributes:
-        network: that was compiled.
         models: the compiled network for each combination of sizes.
-        dimensions: that are open.
     """
 
     network: BucketedNetwork
@@ -125,13 +117,7 @@ class CompiledBuckets(Shown):
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """Time each function in the bucket of a call; in the largest without inputs.
 
-        Args:
-            arrays: inputs in order.
-            repeat: runs, of which the median counts.
-            named: inputs by name.
-
-        Raises:
-            NetworkError, BuildError: as of a call.
+        See :meth:`CompiledNetwork.profile`.
         """
         if not arrays and not named:
             return self.models[max(self.models)].profile(repeat=repeat)
@@ -142,10 +128,6 @@ class CompiledBuckets(Shown):
         """Compare the bucket of a call with others that run the model; all without inputs.
 
         See :meth:`CompiledNetwork.check`, which has inputs padded as a call has.
-
-        Raises:
-            NetworkError, BuildError: as of a call.
-            NetworkError: other results differ by more.
         """
         if not arrays and not named:
             return tuple(check for model in self.models.values() for check in model.check())
@@ -160,11 +142,7 @@ class CompiledBuckets(Shown):
         return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write one library of all buckets, and a model of each, for onnxruntime.
-
-        Raises:
-            NetworkError: nothing can be written there.
-        """
+        """Write a library of all buckets and a model of each; see :meth:`CompiledNetwork.export`."""
         from amos.network.export import export_models
 
         return export_models([*self.models.values()], folder)
@@ -193,11 +171,7 @@ class CompiledBuckets(Shown):
         return self.models[bucket], sizes, pad_inputs(self.network, values, bucket)
 
     def _sizes(self, values: Sequence[Any]) -> _Sizes:
-        """Return the size of each open dimension.
-
-        Raises:
-            NetworkError: an input is of another shape, or two of them disagree.
-        """
+        """Return the size of each open dimension; refuse inputs that disagree."""
         sizes: dict[str, int] = {}
         for value, (name, shape) in zip(values, self.network.shapes.items(), strict=True):
             got = tuple(map(int, getattr(value, "shape", ())))
@@ -217,8 +191,6 @@ def join_buckets(
     """Join compiled buckets, and test between which of them padding is right.
 
     Args:
-        network: the buckets.
-        compiled: each of them.
         verify: try padding; otherwise only the sizes of the buckets are taken.
     """
     models = dict(zip(network.networks, compiled, strict=True))

@@ -30,7 +30,6 @@ class BucketedNetwork(Shown):
     """A model with open dimensions, once for each combination of their sizes.
 
     Attributes:
-        name: of the model.
         sizes: of each open dimension, by its name, rising.
         shapes: of the inputs, with the names of open dimensions.
         networks: the model for each combination of sizes, in the order of :attr:`sizes`.
@@ -86,15 +85,7 @@ def load_buckets(
     buckets: Buckets,
     reference: Reference | None = None,
 ) -> BucketedNetwork:
-    """Read a model for each combination of sizes of its open dimensions.
-
-    Args:
-        model, shapes, title, buckets: as of :func:`amos.network.loading.load_network`.
-        reference: as of :func:`load_partition`.
-
-    Raises:
-        NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
-    """
+    """Read a model for each combination of sizes; see :func:`amos.load_network`."""
     check_shapes(shapes)
     source = open_model(model)
     title = title or title_of(model)
@@ -126,11 +117,7 @@ def _title_of(sizes: Mapping[str, int]) -> str:
 def _check_buckets(
     buckets: Buckets, own: Mapping[str, tuple[int | str, ...]], title: str
 ) -> dict[str, tuple[int, ...]]:
-    """Check the sizes of each dimension; return them in rising order.
-
-    Raises:
-        NetworkError: there is no such dimension, or a size is none.
-    """
+    """Check the sizes of each dimension; return them in rising order."""
     if not isinstance(buckets, Mapping) or not buckets:
         raise NetworkError(f"buckets: expected sizes by name, got {quote(buckets)}")
     dimensions = {extent for shape in own.values() for extent in shape if isinstance(extent, str)}
@@ -152,11 +139,7 @@ def _check_buckets(
 
 
 def _close_shapes(shapes: Mapping[str, Sequence[int | str]], title: str) -> dict[str, list[int]]:
-    """Replace open dimensions in shapes by their sizes.
-
-    Raises:
-        NetworkError: something is.
-    """
+    """Replace open dimensions in shapes by their sizes; refuse those that stay open."""
     closed: dict[str, list[int]] = {}
     for name, shape in shapes.items():
         for position, extent in enumerate(shape):

@@ -94,13 +94,10 @@ def build_kernels(
 
 
 def check_kernel(kernel: TaskKernel, references: References) -> Check:
-    """Compare a kernel with NumPy on random inputs.
+    """Compare a kernel with NumPy on random inputs; raise NetworkError if results differ.
 
     Args:
         references: results of NumPy, which kernels of the same operator share.
-
-    Raises:
-        NetworkError: the results differ.
     """
     operator = kernel.operator
     with np.errstate(all="ignore"):  # a sigmoid of a large sum overflows, as it does in the kernel

@@ -35,10 +35,9 @@ def predict_node(machine: Machine, node: Node) -> float:
 
 
 def rank_records(path: str | Path | None) -> dict[str, list[Record]]:
-    """Rank the right records of a file by operator, the fastest first; some may not count here.
+    """Rank the right records of a file by :func:`operator_key`, the fastest first.
 
-    Returns:
-        records by :func:`operator_key`; none without a file.
+    Some may not count here. There are none without a file.
     """
     if path is None:
         return {}

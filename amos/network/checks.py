@@ -98,9 +98,6 @@ def check_results(
     """Compare results with those of another program; return the worst difference.
 
     Args:
-        reference: name of the other program.
-        results: of the network.
-        expected: of the other program.
         rounded: whether the network rounds floats to integers, which may then differ by one.
         spreads: whether Winograd's tiles may spread what is not finite.
         precision: dtype that factors of products are rounded to; of floats by default as they are.

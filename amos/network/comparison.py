@@ -32,8 +32,6 @@ class Comparison:
     """Kernels of a task, timed in the network.
 
     Attributes:
-        operator: of the task.
-        count: how often it occurs.
         seconds: of all occurrences, for each kernel; the kernel that is fastest alone first.
     """
 

@@ -197,9 +197,7 @@ class _Builder:
     """Builds the kernels of networks, whose symbols in one library are digests of their requests.
 
     Attributes:
-        ranked: records by operator.
         verify, measure: as of :func:`compile_network`.
-        line: shows how far it is.
         chooser: selects kernels for this machine.
     """
 
@@ -222,11 +220,7 @@ class _Builder:
         return not has_result(self.chooser.result_key("kernels", lowerings, count, self.verify))
 
     def models(self, networks: Mapping[str, PartitionedNetwork]) -> list[CompiledNetwork]:
-        """Build the regions of models, by the names of their files.
-
-        Raises:
-            NetworkError: there is no C compiler.
-        """
+        """Build the regions of models, by the names of their files."""
         if any(each.networks for each in networks.values()):
             require_compiler()  # before minutes are spent on kernels
         regions = {

@@ -23,8 +23,6 @@ class DesignRow:
     """A network on a machine.
 
     Attributes:
-        model: name.
-        report: of the network on the machine.
         pareto: whether no other machine is better for this model in time or energy and as good
             in both; by the time alone where a machine has no energy.
     """
@@ -66,8 +64,6 @@ def compare_designs(
     """Predict networks on machines.
 
     Args:
-        targets: machines, by name or file or themselves.
-        networks: by the name to show.
         intrinsics: units to use, each on the machines that it has a rate of; by default those
             that a machine has.
 

@@ -28,13 +28,8 @@ def emit_quantize(
     """Emit QuantizeLinear with a scale and a zero point that may be computed.
 
     Args:
-        x: floats.
         scale: one, or one for each step of the axis.
         zero: as many, of the result's dtype.
-        axis: that they belong to.
-
-    Raises:
-        NetworkError: they are more than that.
     """
     info = np.iinfo(zero.dtype)
     levels = _emit_along(builder, scale, x, axis), _emit_along(builder, zero, x, axis)
@@ -53,13 +48,8 @@ def emit_dequantize(
     """Emit DequantizeLinear with a scale and a zero point that may be computed.
 
     Args:
-        x: integers.
         scale: one, or one for each step of the axis; the result has its dtype.
         zero: as many.
-        axis: that they belong to.
-
-    Raises:
-        NetworkError: they are more than that.
     """
     factor = builder.cast(_emit_along(builder, scale, x, axis), "float32")
     value = builder.cast(x, "int32")
@@ -92,16 +82,11 @@ def emit_dynamic_quantize(builder: GraphBuilder, x: Operand) -> tuple[Operand, O
 def emit_matmul_integer(
     builder: GraphBuilder, a: Operand, b: Operand, a_zero: Operand | None, b_zero: Operand | None
 ) -> Operand:
-    """Emit MatMulInteger: a matrix product of bytes less their zero points, as int32.
+    """Emit MatMulInteger: a product of matrices of bytes less their zero points, as int32.
 
     Args:
-        a: bytes, of rank 2 at least.
-        b: bytes, of rank 2 at least.
         a_zero: one zero point; ``None`` for 0.
         b_zero: one, or one for each column; ``None`` for 0.
-
-    Raises:
-        NetworkError: zero points are more than that.
     """
     zero = _emit_zero(builder, a_zero, "MatMulInteger")
     if not isinstance(b, Constant) or len(b.shape) != 2 or not _is_constant(b_zero):
@@ -139,10 +124,6 @@ def emit_conv_integer(
         w: constant bytes.
         x_zero: one zero point; ``None`` for 0.
         w_zero: one, or one for each feature; ``None`` for 0.
-        attributes: of ``Conv``.
-
-    Raises:
-        NetworkError: weights or their zero points are computed, or zero points are more than that.
     """
     if not isinstance(w, Constant) or not _is_constant(w_zero):
         raise NetworkError("ConvInteger: weights that the network computes are not supported")

@@ -34,7 +34,6 @@ def export_models(models: Sequence[CompiledNetwork], folder: str | Path) -> tupl
 
     Args:
         models: that lie in one folder.
-        folder: where to.
     """
     target = check_path("export", folder, NetworkError)
     is_new = not target.exists()

@@ -66,8 +66,6 @@ def follow_anchor(
     """Build the longest chain of an anchor of which only the result is read by other nodes.
 
     Args:
-        node: the anchor's.
-        anchor: as a statement.
         later: further nodes in order that belong to no group.
         users: readers of each node; one that is not among ``later`` ends the chain.
     """

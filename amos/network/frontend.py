@@ -29,11 +29,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def close_shapes(source: Any, shapes: Shapes | None) -> tuple[Any, dict[str, list[int]]]:
-    """Open a model of ONNX; returns it with the extents of its inputs.
-
-    Raises:
-        NetworkError: this is no model, or an extent is not known.
-    """
+    """Open a model of ONNX; return it with the extents of its inputs, all of them known."""
     model = open_model(source)
     check_shapes(shapes := {} if shapes is None else shapes)
     return model, _close_shapes(_file_or_title(source), open_shapes(model), shapes)
@@ -49,11 +45,7 @@ OpenShape = tuple[int | str, ...] | None
 
 
 def open_shapes(model: Any) -> dict[str, OpenShape]:
-    """Return the shapes of the inputs of an opened model, by name.
-
-    Raises:
-        NetworkError: an input is no tensor, or of no dtype.
-    """
+    """Return the shapes of the inputs of an opened model, by name."""
     weights = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
@@ -139,11 +131,7 @@ def _check_file(path: str) -> None:
 
 
 def check_shapes(shapes: object) -> None:
-    """Refuse values that state no shapes.
-
-    Raises:
-        NetworkError: it is something else.
-    """
+    """Raise NetworkError for values that state no shapes."""
     if not isinstance(shapes, Mapping):
         raise NetworkError(f"shapes: expected extents by input, got {quote(shapes)}")
 
@@ -154,11 +142,7 @@ def is_extent(size: object) -> bool:
 
 
 def _close_shapes(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
-    """Return the extents of each input.
-
-    Raises:
-        NetworkError: one is not known, or there is no such input.
-    """
+    """Return the extents of each input."""
     if unknown := [name for name in stated if name not in own]:
         names = ", ".join(own)
         raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")

@@ -48,9 +48,6 @@ class Node:
         number: rises from node to node; a node reads only nodes before it.
         operation: ``"input"``, or the name of an operator in
             :data:`amos.network.operations.OPERATIONS`.
-        operands: values that it reads.
-        shape: extents of its result.
-        dtype: of its result.
         attributes: by name, defaults written out; plain numbers, strings and tuples.
         name: of an input.
     """
@@ -76,7 +73,6 @@ class Graph:
 
     Attributes:
         nodes: inputs first.
-        outputs: whose results are the network's.
     """
 
     nodes: tuple[Node, ...]
@@ -142,10 +138,6 @@ class GraphBuilder:
     def emit(self, operation: str, *operands: Operand, **attributes: Any) -> Operand:
         """Append an operator; of constants alone it is computed at once, where NumPy can.
 
-        Args:
-            operands: values of this graph, and constants.
-            attributes: all that it has.
-
         Raises:
             NetworkError: its operands do not go together.
         """
@@ -175,12 +167,7 @@ class GraphBuilder:
         return operand if isinstance(operand, Constant) else self.values[operand.number]
 
     def copy(self, node: Node, operands: Sequence[Operand] | None = None) -> Operand:
-        """Append the operator of a node of the other graph.
-
-        Args:
-            node: of the other graph.
-            operands: values of this graph; by default those of the node's own operands.
-        """
+        """Append the operator of a node of the other graph, by default on values of its own."""
         if operands is None:
             operands = [self.value(each) for each in node.operands]
         return self.emit(node.operation, *operands, **node.attributes)

@@ -35,23 +35,14 @@ class CallSite:
 
 @dataclass(frozen=True, eq=False)
 class Group(CallSite):
-    """An anchor, the first of the nodes, with its epilogue, at one place of a network.
-
-    Attributes:
-        operator: what is computed; its name is the anchor's kind.
-    """
+    """An anchor, the first of the nodes, with its epilogue; its kind is the operator's name."""
 
     operator: Operator
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A computation of one kernel, with all of its calls in a network.
-
-    Attributes:
-        operator: what it computes.
-        groups: its calls.
-    """
+    """A computation of one kernel, with all of its calls in a network."""
 
     operator: Operator | Chain
     groups: tuple[CallSite, ...]
@@ -195,11 +186,7 @@ def _exact_ranges(dtype: str) -> list[DType]:
 
 
 def _group_longest(chain: FollowedAnchor) -> Group:
-    """Return the group of a chain, or of its anchor alone if the followers are no epilogue.
-
-    Raises:
-        AmosError: the anchor is no operator.
-    """
+    """Return the group of a chain, or of its anchor alone if the followers are no epilogue."""
     try:
         return _form_group(chain)
     except AmosError:
@@ -207,11 +194,7 @@ def _group_longest(chain: FollowedAnchor) -> Group:
 
 
 def _form_group(chain: FollowedAnchor) -> Group:
-    """Return the group of an anchor and its followers.
-
-    Raises:
-        AmosError: they are no operator.
-    """
+    """Return the group of an anchor and its followers; raise AmosError if they are no operator."""
     anchor = chain.anchor
     sources, shapes = anchor.sources or {}, anchor.shapes or {}
     operator = Operator.parse(

@@ -52,9 +52,6 @@ def widen_halves(model: Any) -> Any:
 
     Its inputs and results keep their dtypes. A model that protobuf could not hold is returned as
     it is.
-
-    Args:
-        model: an ``onnx.ModelProto`` without functions of its own.
     """
     half_bytes = sum(2 * prod(t.dims) for t in _tensors(model.graph) if t.data_type in _codes())
     if model.ByteSize() + half_bytes > _LARGEST:

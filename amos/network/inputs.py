@@ -27,11 +27,7 @@ _EXTERNAL = {"string": np.dtype(object), "uint64": np.dtype(np.uint64)}
 def bind_inputs(
     ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the arrays of a call in the order of the ports.
-
-    Raises:
-        NetworkError: an input is missing or unknown.
-    """
+    """Return the arrays of a call in the order of the ports, or raise NetworkError."""
     if len(arrays) == len(ports) and not named:
         return [*arrays]
     names = [port.name for port in ports]

@@ -32,10 +32,8 @@ class TaskKernel:
 
     Attributes:
         symbol: name of its function.
-        lowering: that it was built from.
         arguments: of the function, the output last.
         tiled: whether it uses tile registers, which a process has to ask for.
-        object_code: of its object file.
     """
 
     symbol: str
@@ -50,12 +48,7 @@ class TaskKernel:
         return self.lowering.operator
 
     def run(self, inputs: Mapping[str, np.ndarray | Constant]) -> np.ndarray:
-        """Run the object code, as it is linked into a library, on the operator's inputs.
-
-        Raises:
-            NetworkError: there is no C compiler.
-            ToolchainError: the code cannot be loaded.
-        """
+        """Run the object code, as it is linked into a library, on the operator's inputs."""
         *sources, out = self.arguments
         tensors = [self._pack(each, inputs[each.tensor]) for each in sources]
         tensors.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
@@ -84,14 +77,11 @@ class CompiledRegion:
     """The kernels of a region, which is one operator of onnxruntime.
 
     Attributes:
-        network: that was compiled.
-        kernels: of tasks and cascades.
         fallbacks: why tasks are computed by plain loops.
         checks: of kernels, with NumPy.
         comparisons: of kernels of tasks that were timed in the network.
         unused: number of records of its tasks that do not count here, by the reason.
         failures: why kernels were replaced by others or by plain loops.
-        function: name of its operator.
     """
 
     network: Network
@@ -115,7 +105,6 @@ def load_code(code: bytes) -> Any:
     TVM would generate the code a second time, which takes longer than to link it.
 
     Raises:
-        NetworkError: there is no C compiler.
         ToolchainError: it fails, or nothing in the folder for temporary files may be executed.
             Every other kernel would fail alike, so that none is tried.
     """
@@ -138,11 +127,7 @@ def load_code(code: bytes) -> Any:
 
 
 def require_compiler() -> list[str]:
-    """Return how to call the C compiler.
-
-    Raises:
-        NetworkError: there is none.
-    """
+    """Return how to call the C compiler; raise NetworkError if there is none."""
     command = compiler_command()
     if command is None:
         raise NetworkError(f"a library of operators needs a C compiler: {INSTALL}")

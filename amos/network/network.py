@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a network.
-
-    Attributes:
-        name: of an input, the model's.
-        shape: extents.
-        dtype: of its elements.
-    """
+    """An input, by the model's name of it, or an output of a network."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,9 +39,7 @@ class Network(Shown):
     """A graph that AMOS computes, divided into groups.
 
     Attributes:
-        name: of the model.
         graph: its operators, channels last, without batch norms.
-        grouping: the graph divided.
     """
 
     name: str
@@ -155,11 +147,7 @@ class Network(Shown):
 
 
 def check_network(network: object) -> None:
-    """Refuse other objects than networks.
-
-    Raises:
-        NetworkError: it is no network.
-    """
+    """Raise NetworkError for other objects than networks."""
     from amos.network.buckets import BucketedNetwork
     from amos.network.external.partition import PartitionedNetwork
 
@@ -175,9 +163,6 @@ def network_of(
     Args:
         graph: with the channels of images second.
         round_graph: rounds factors of products, ahead of the choice of layouts.
-
-    Raises:
-        NetworkError: operators do not go together.
     """
     for rewrite in list_passes(round_graph).values():
         graph = rewrite(graph)

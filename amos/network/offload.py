@@ -24,7 +24,6 @@ class Offload:
     """An operator for a unit, and the steps of the task that stay with the host.
 
     Attributes:
-        operator: of the unit.
         host_steps: in words, in the order in which they are done.
     """
 
@@ -33,11 +32,7 @@ class Offload:
 
 
 def predict_offload(operator: Operator, chooser: Chooser) -> tuple[Offload, Product]:
-    """Select the largest part of a task that an instruction of the machine computes.
-
-    Raises:
-        MappingError: no instruction computes its sums; the message says why.
-    """
+    """Select the largest part of a task that the machine computes; raise MappingError if none."""
     reason = ""
     for offload in offloads(operator):
         try:

@@ -61,8 +61,6 @@ class Operation:
     """An operator.
 
     Attributes:
-        kind: how results depend on operands.
-        infer: shape and dtype of the result.
         evaluate: of arrays and attributes, cast to the result's dtype afterwards; ``None`` where
             constants are not computed ahead.
     """

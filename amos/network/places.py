@@ -15,7 +15,6 @@ class Place:
 
     Attributes:
         name: of the iteration; empty for a single place.
-        size: of the dimension.
         offset: of the first step.
     """
 
@@ -38,8 +37,6 @@ class Traced:
     """A value that another one is made of.
 
     Attributes:
-        operand: the value.
-        axes: its dimensions.
         factor: by which its elements are multiplied.
         nodes: between both, the one that is read last first.
     """
@@ -55,8 +52,6 @@ class Followed:
     """A value that moves make of another one.
 
     Attributes:
-        result: the value.
-        axes: its dimensions.
         nodes: between both, in order, the result last.
     """
 
@@ -69,7 +64,6 @@ def trace_source(operand: Operand, axes: Axes, claimed: Collection[int]) -> Trac
     """Trace a value back through moves, and products with a number.
 
     Args:
-        axes: its dimensions.
         claimed: numbers of nodes that are in kernels, ahead of which nothing is read.
     """
     traced = Traced(operand, axes)
@@ -80,13 +74,7 @@ def trace_source(operand: Operand, axes: Axes, claimed: Collection[int]) -> Trac
 
 @dataclass(frozen=True)
 class Division:
-    """A place that a reshape divides in two, as it does for what groups of heads share.
-
-    Attributes:
-        name: of the place.
-        outer: number of groups.
-        inner: size of a group.
-    """
+    """A place that a reshape divides into groups, as it does for what groups of heads share."""
 
     name: str
     outer: int
@@ -94,12 +82,7 @@ class Division:
 
 
 def find_division(operand: Operand, axes: Axes, claimed: Collection[int]) -> Division | None:
-    """Find the place that has to be divided to trace a value back to what is repeated for it.
-
-    Args:
-        axes: its dimensions.
-        claimed: as for :func:`trace_source`.
-    """
+    """Find the place that has to be divided to trace a value back to what is repeated for it."""
     traced = trace_source(operand, axes, claimed)
     node = traced.operand
     if not isinstance(node, Node) or node.operation != "Reshape" or node.number in claimed:
@@ -183,13 +166,7 @@ def _slice(node: Node, axes: Axes) -> Axes | None:
 
 
 def follow_moves(node: Node, axes: Axes, graph: Graph, stop: Collection[int]) -> Followed:
-    """Follow a value through transposes and reshapes, up to the last transpose.
-
-    Args:
-        axes: its dimensions.
-        graph: whose nodes read it.
-        stop: numbers of nodes that stay as they are.
-    """
+    """Follow a value through moves up to the last transpose, or to nodes that stay as they are."""
     last, passed = Followed(node, axes), list[Node]()
     while graph.has_one_reader(node):
         (node,) = graph.users[node.number]

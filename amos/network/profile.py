@@ -52,7 +52,6 @@ class Profile(Shown):
     """Where the time of a network goes.
 
     Attributes:
-        network: its name.
         seconds: of a whole run without a clock inside, the median.
         rows: functions, the longest first.
     """
@@ -100,11 +99,9 @@ def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profi
 def time_calls(
     models: Sequence[CompiledNetwork], arrays: Sequence[Any], turns: Iterable[int]
 ) -> list[list[dict[str, list[float]]]]:
-    """Time each call of each function of AMOS; returns seconds for each model and run.
+    """Time each call of each function of AMOS on the same inputs; return seconds by model and run.
 
     Args:
-        models: that run on the same inputs.
-        arrays: inputs in order.
         turns: positions of the models that run, one after the other.
     """
     runs: list[list[dict[str, list[float]]]] = [[] for _ in models]

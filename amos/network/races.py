@@ -20,12 +20,7 @@ _MARGIN = 0.02
 
 @dataclass(frozen=True)
 class Race:
-    """Seconds of calls, in turns.
-
-    Attributes:
-        amos: of AMOS.
-        reference: of the program that it replaces.
-    """
+    """Seconds of calls of AMOS, and of the program that it replaces, in turns."""
 
     amos: tuple[float, ...]
     reference: tuple[float, ...]

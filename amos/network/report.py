@@ -23,13 +23,11 @@ class TaskRow:
         kind: what its anchor is called; of a cascade all of them,
             of a chain of statements its name.
         operator: the statement, its extents, and the epilogue.
-        count: how often it occurs.
         mappings: how many mappings the chosen instruction has, or how many of all of a cascade's go
             together; 0 where none can be used.
         instruction: the one that is predicted fastest, those of a cascade; empty where none can be
             used.
         seconds: predicted, of one occurrence; ``None`` where it stays with the engine.
-        bound: what limits it.
         share: of the predicted time of the whole; 0 while the whole has none.
         reason: why it stays with the engine, if it does.
         measured: seconds of one occurrence by the records; ``None`` where none was used.
@@ -90,7 +88,6 @@ class EngineRow:
 
     Attributes:
         operation: the engine's name.
-        count: how often it occurs.
         seconds: of all of them, as long as moving their data takes; ``None`` without a
             prediction: for products, and on machines without an engine.
         reason: why they are no groups.
@@ -110,9 +107,7 @@ class Unmapped:
 
     Attributes:
         operator: what is computed, or the name of the operation.
-        count: how often it occurs.
         products: that all of them add up; ``None`` where their shapes are not known.
-        reason: why no instruction does.
     """
 
     operator: str
@@ -126,10 +121,7 @@ class Report(Shown):
     """What would run where.
 
     Attributes:
-        network: its name.
-        machine: name of the machine.
         tasks: a row for each, the longest first.
-        engine: what stays with the engine.
         has_engine: whether the machine runs one; units that streams drive have a host.
         host: name of the machine that is a unit's host; empty where none is named.
     """
@@ -317,12 +309,7 @@ class Report(Shown):
 
 @dataclass(frozen=True, eq=False)
 class BucketReports(Shown):
-    """The reports of all buckets.
-
-    Attributes:
-        network: its name.
-        reports: one a bucket, the smallest first.
-    """
+    """The reports of all buckets, the smallest first."""
 
     network: str
     reports: tuple[Report, ...]

@@ -174,7 +174,6 @@ def _engine_rows(
     """List the operators without a kernel by name and reason, the most frequent first.
 
     Args:
-        machine: where it runs; ``None`` if nobody says.
         fused: kernels, some of which compute more than products.
     """
     refused = network.grouping.refused

@@ -47,7 +47,6 @@ class Reference:
     """Another program that runs a model.
 
     Attributes:
-        name: of the program.
         evaluate: its results of inputs in order; ``None`` where it does not take the model.
     """
 
@@ -83,8 +82,6 @@ def plain_session(source: Any, *, optimized: bool = False, threads: int = 0) -> 
     onnxruntime raises errors of its own types where it does not take the model.
 
     Args:
-        source: file or model.
-        optimized: let onnxruntime rewrite it.
         threads: that run a call; 0 for all cores.
     """
     model = source if cpu().has_int8_dot_products else load_onnx(source, all_weights=False)
@@ -105,10 +102,8 @@ def create_session(
     onnxruntime raises errors of its own types.
 
     Args:
-        source: file or model.
         level: name of the level at which the model is optimized.
         settings: of the session, by onnxruntime's names.
-        threads: that run a call; 0 for all cores.
         library: path of a library of operators, if any.
     """
     import onnxruntime
@@ -142,9 +137,6 @@ def sum_settings(source: Any) -> Mapping[str, str]:
     """Return the settings of a session with which sums of products of bytes are exact.
 
     They slow products down, so there are none where the CPU's sums or the weights need none.
-
-    Args:
-        source: file or model.
     """
     import onnx
 
@@ -181,8 +173,6 @@ def open_session(
     """Open a session of onnxruntime on a model, unoptimized where it is not taken otherwise.
 
     Args:
-        path: of the model.
-        library: of its operators.
         settings: of the session, by onnxruntime's names, such as ``QUIET``.
 
     Raises:
@@ -250,11 +240,6 @@ class SessionRunner:
 
     Some networks take a few microseconds, and Python is slow after each of them, as they evict it
     from the caches: so a call does as little as it can.
-
-    Attributes:
-        session: of onnxruntime.
-        ports: the inputs of its model.
-        names: of these.
     """
 
     def __init__(self, session: Any, ports: Sequence[Port]) -> None:

@@ -17,15 +17,10 @@ class TunedTask:
     """A task after tuning.
 
     Attributes:
-        kind: of its anchor.
-        operator: the statement, its extents, and the epilogue.
-        count: how often it occurs.
         trials: candidates that were tried.
         replayed: those of them that were taken from the records.
         predicted: seconds before anything was measured; ``None`` where no instruction fits.
         seconds: of the best one; ``None`` without one.
-        instruction: that it uses.
-        reason: why there is none.
     """
 
     kind: str
@@ -49,7 +44,6 @@ class Slice:
     """Trials that one task got in a row.
 
     Attributes:
-        slice: number, from 0.
         task: position in :attr:`Tuning.rows`.
         trials: that the task has had by then.
         best_seconds: of its fastest kernel by then; infinite while none ran.
@@ -68,7 +62,6 @@ class Tuning(Shown):
     """A network's tasks after tuning.
 
     Attributes:
-        network: its name.
         order: the tasks in the order of their searches.
         slices: the division of the trials.
         chains: attention and cascades, which compete with the tasks that they replace.

@@ -27,8 +27,6 @@ class SearchedChain:
     """A distinct chain of some networks.
 
     Attributes:
-        chain: what is computed.
-        count: its calls.
         tilings: that are searched; ``None`` for all that fit.
     """
 
@@ -38,12 +36,7 @@ class SearchedChain:
 
 
 def list_chains(networks: Iterable[Network], chooser: Chooser) -> tuple[SearchedChain, ...]:
-    """List attention, and the layers that are predicted to be faster as a chain.
-
-    Args:
-        networks: of a model.
-        chooser: of the machine.
-    """
+    """List attention, and the layers that are predicted to be faster as a chain."""
     counts, machine = Counter[Chain](), chooser.target(())
     for network in networks:
         counts.update(x.chain for x in match_attention(network.graph, network.grouping))
@@ -68,11 +61,8 @@ def tune_chains(
     """Measure kernels of each chain on this machine, and record them.
 
     Args:
-        chains: what is computed.
         trials: kernels of each chain.
         records: file that keeps every trial.
-        seed: of the searches.
-        measure: how to measure.
         progress: called with a line before each chain, and after each of its kernels.
 
     Raises:

@@ -138,7 +138,6 @@ class _Search:
 
     Attributes:
         task: that is searched; the product of Winograd's tiles where these are faster.
-        row: its present result.
         contest: of the instructions that may win; ``None`` if it cannot be tuned.
         bound: seconds that its calls take at least, by the model.
         best: seconds of its fastest kernel after each slice; infinite while none ran.

@@ -41,14 +41,12 @@ class CompiledNetwork(CallableNetwork, Shown):
     them. Inputs are NumPy arrays or tensors of any package that speaks DLPack.
 
     Attributes:
-        network: that was compiled.
         regions: that AMOS computes, by the name of their operator.
         library: of the operators; ``None`` where onnxruntime runs all of the model.
         folder: of model and library, which lives as long as this.
         timings: of each region beside onnxruntime's own operators, and of a whole that lost.
         checks: comparisons with a reference.
         refused: why regions stay with onnxruntime after all.
-        file: name of the model in its folder.
         settings: of its session, by onnxruntime's names.
         precision: variants of the network and the chosen one; ``None`` for f32.
         reference: another program that runs the model, if there is one.
@@ -246,11 +244,7 @@ class CompiledNetwork(CallableNetwork, Shown):
         return profile(self, self._bound_or_random(arrays, named), repeat)
 
     def report(self) -> Report:
-        """Report what runs where, with the kernels that were built.
-
-        Raises:
-            MeasureError: this machine could not be measured.
-        """
+        """Report what runs where, with the kernels that were built."""
         from amos.network.reporting import model_report
 
         return model_report(self)
@@ -261,9 +255,6 @@ class CompiledNetwork(CallableNetwork, Shown):
         Args:
             folder: target, which is created if it is missing. Files in it are replaced when all
                 of the new ones are complete.
-
-        Returns:
-            the files.
 
         Raises:
             NetworkError: nothing can be written there.

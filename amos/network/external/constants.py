@@ -51,11 +51,7 @@ class Constants:
         return self._size + len(self.digest)
 
     def write(self, folder: Path) -> Path:
-        """Write the file into a folder; returns its path.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the file into a folder; returns its path."""
         path = folder / self.file_name
         with path.open("wb") as file:
             file.writelines(self._parts)

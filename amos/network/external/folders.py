@@ -17,9 +17,6 @@ class ModelFolder:
     """A folder that is removed when nothing refers to this any more, or Python ends.
 
     Folders of processes that were killed are removed by the next one.
-
-    Attributes:
-        path: of the folder.
     """
 
     def __init__(self) -> None:

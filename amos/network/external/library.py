@@ -44,7 +44,6 @@ class Library:
     """A library that onnxruntime loads.
 
     Attributes:
-        path: of the library.
         constants: file that has to lie beside it.
         domain: of its operators, which has a digest of code and constants in its name.
         steps: calls of each operator, in order.
@@ -60,7 +59,6 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
     """Compile and link a library of networks.
 
     Args:
-        models: with their kernels; each says what its operator is called.
         folder: that the library and its constants are written to.
 
     Raises:
@@ -118,12 +116,7 @@ def _write_programs(
 
 
 def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
-    """Return the calls that compute a network: of kernels, and of loops for all that they leave.
-
-    Args:
-        model: the network with its kernels.
-        loops: collects the functions of loops.
-    """
+    """Return the calls that compute a network: of kernels, and of loops for all that they leave."""
     graph, calls, called = model.network.graph, list[Call](), set[int]()
     for task, kernel in model.kernels.items():
         for group in task.groups:

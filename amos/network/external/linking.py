@@ -33,7 +33,6 @@ def link_models(
 
     Args:
         networks: the models by the names of their files.
-        regions: of all models, with their kernels.
         verify: compare each region and each model with onnxruntime.
 
     Raises:
@@ -57,7 +56,6 @@ class _Draft:
     """A model before it is decided which regions AMOS runs.
 
     Attributes:
-        network: the model.
         library: of all regions that could be compiled.
         folder: that it is written to.
         file: its name there.
@@ -74,7 +72,6 @@ class _Draft:
         Args:
             regions: that could be compiled.
             failed: why others could not.
-            verify: compare results.
         """
         timings, more = self.race_regions(regions, verify)
         failed = {**failed, **more}
@@ -135,11 +132,7 @@ class _Draft:
 
 
 def _check_session(compiled: CompiledNetwork) -> None:
-    """Open the session of a model that onnxruntime runs alone.
-
-    Raises:
-        NetworkError: it does not take the model.
-    """
+    """Open the session of a model that onnxruntime runs alone, or say why not, with what failed."""
     try:
         _ = compiled.session
     except NetworkError as error:

@@ -34,8 +34,6 @@ class PartitionedNetwork(Shown):
     """A model divided between AMOS and onnxruntime.
 
     Attributes:
-        name: of the model.
-        graph: of the model.
         regions: that become one operator each, by its name.
         external: operators that stay with onnxruntime, how many by name and reason.
         reference: another program that runs the model, if one is installed.
@@ -130,8 +128,6 @@ def load_partition(
     A region without a product that AMOS maps stays with onnxruntime, unless it is all of a model.
 
     Args:
-        source: as of :func:`amos.network.loading.load_network`.
-        shapes: extents of inputs that the model leaves open.
         reference: runs the model; by default onnxruntime does.
         prefix: of the operators' names.
 
@@ -188,11 +184,7 @@ def _external(
 
 
 def _check_with_onnxruntime(source: Any, reasons: Mapping[int, str], title: str) -> None:
-    """Refuse a model of which onnxruntime has to run a part, if it does not take it.
-
-    Raises:
-        NetworkError: it does not, or is not installed.
-    """
+    """Refuse a model of which onnxruntime has to run a part, if it does not take it."""
     if find_spec("onnxruntime") is None:
         raise NetworkError(f"model {title!r}: {next(iter(reasons.values()))}")
     if why := explain_refusal(source):

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 def write_passes(network: Loaded, folder: str | Path) -> tuple[Path, ...]:
     """Write the models that a network goes through.
 
-    Args:
-        network: of an ONNX model.
-        folder: where to; it is made if it is not there.
-
     Returns:
         the files. In each a region is a call of a function of the domain ``amos``, whose body is
         the result of the pass in the file's name. In the last one groups are functions as well.

@@ -30,7 +30,6 @@ class Timing:
 
     Attributes:
         name: of its operator.
-        race: AMOS's times and onnxruntime's.
         fault: error of AMOS's results; empty if they are right.
     """
 
@@ -54,14 +53,11 @@ class Timing:
 def race_region(
     region: CompiledRegion, plain: Any, library: Library, folder: Path, *, verify: bool
 ) -> Timing:
-    """Time a region in turns with the operators that it replaces.
+    """Time a region in turns with the operators that it replaces, and compare results on request.
 
     Args:
-        region: with its kernels.
         plain: the model of onnxruntime's operators, or the path of its file.
-        library: that holds the operator.
         folder: for files that are removed at the end.
-        verify: compare the results.
 
     Raises:
         NetworkError: onnxruntime does not take one of them, or fails.
@@ -87,7 +83,6 @@ def race_whole(compiled: CompiledNetwork, plain: Any) -> Timing | None:
 
     Args:
         compiled: with the regions that are faster than their operators.
-        plain: the model as it was read.
     """
     arrays = random_arrays(compiled.network)
     own = compiled.with_session(QUIET)

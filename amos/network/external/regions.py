@@ -29,8 +29,6 @@ class Region:
         nodes: their numbers in order.
         inputs: names of the values that it reads.
         outputs: names of its values that others read.
-        graph: of the whole model.
-        network: these nodes as AMOS computes them.
     """
 
     nodes: tuple[int, ...]
@@ -58,14 +56,7 @@ def find_regions(graph: OnnxGraph) -> list[list[int]]:
 
 
 def load_region(graph: OnnxGraph, nodes: Sequence[int], name: str) -> Region:
-    """Load nodes as a network.
-
-    Args:
-        nodes: numbers of a convex set.
-
-    Raises:
-        NetworkError: AMOS does not take them together.
-    """
+    """Load a convex set of nodes as a network; raise NetworkError if AMOS does not take them."""
     inputs, outputs = find_boundary(graph, nodes)
     network = network_of(graph.slice(inputs, outputs), name)
     return Region(tuple(nodes), tuple(inputs), tuple(outputs), graph, network)
@@ -150,7 +141,6 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
 
     Args:
         regions: by the name of their operator.
-        domain: of the operators.
     """
     import onnx
     from onnx import helper

@@ -43,9 +43,6 @@ def library_source(
     """Write the C source of a library.
 
     Args:
-        networks: that it runs, each as an operator of its name.
-        constants: where the constants of the networks lie.
-        domain: of the operators.
         cores: that the kernels were compiled for.
         features: of the CPU, without which the library refuses to be registered.
         uses_tiles: whether kernels use AMX.

@@ -41,8 +41,6 @@ class Buffer:
     Attributes:
         place: the memory that holds it.
         index: number of the input or output, offset in bytes in the arena, number of the constant.
-        shape: extents.
-        dtype: of its elements.
         begin: byte at which it begins in the memory of a value.
     """
 
@@ -59,7 +57,6 @@ class Step:
 
     Attributes:
         function: its name, or :data:`COPY`.
-        buffers: arguments in order.
         node: number of the node that it computes.
     """
 
@@ -73,9 +70,7 @@ class StraightLine:
     """The calls of a network, in order.
 
     Attributes:
-        name: of the network's function.
         inputs, outputs: of the network.
-        steps: calls in order.
         arena_bytes: size of the memory of intermediate tensors.
         constants: arrays, by their number.
     """
@@ -93,9 +88,7 @@ class Call:
     """A call of a function that computes a node.
 
     Attributes:
-        function: its name.
         arguments: values that it reads, with the shapes under which it does.
-        result: node that it computes.
         shape: under which it writes that.
         holds: the dtype by which it calls elements of another one.
         begin: byte at which it begins to read its first argument.
@@ -112,15 +105,9 @@ class Call:
 
 
 def straight_line(name: str, graph: Graph, calls: Sequence[Call]) -> StraightLine:
-    """Decide where the tensors of a network lie.
+    """Decide where the tensors of a network lie that functions compute, in any order.
 
     Results of the network are written to its outputs. A view shares the memory of its operand.
-
-    Args:
-        calls: of functions that compute it, in any order.
-
-    Raises:
-        NetworkError: nothing computes a value that is read.
     """
     # Operands of a call have lower numbers than its result.
     ordered = sorted(calls, key=lambda call: call.result.number)
@@ -212,7 +199,6 @@ class Span:
     """The lifetime of a tensor.
 
     Attributes:
-        size: in bytes.
         first: step that writes it.
         last: the last step that reads it.
     """

@@ -29,12 +29,7 @@ _AHEAD = -(2**62)
 
 
 def write_function(graph: Graph, name: str, outputs: Sequence[str]) -> Any:
-    """Write a graph as a function.
-
-    Args:
-        graph: whose inputs are the function's.
-        outputs: names of its results.
-    """
+    """Write a graph as a function whose results have other names."""
     writer = _Writer(graph.inputs, outputs)
     for node in graph.computing():
         writer.write(node)
@@ -65,7 +60,6 @@ def write_nodes(
     """Write some nodes as a model.
 
     Args:
-        nodes: of one graph, in order.
         names: of their values and of those that they read, by number.
         results: nodes whose values the model returns, by the names that they get.
     """

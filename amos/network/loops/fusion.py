@@ -42,11 +42,7 @@ def is_immediate(node: Node, constant: Constant) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """Operators that one function computes.
-
-    Attributes:
-        nodes: in order, the last one is the result.
-    """
+    """Operators that one function computes, in order, the last one the result."""
 
     nodes: tuple[Node, ...]
 
@@ -116,12 +112,7 @@ class _Function:
 
 
 def fuse(graph: Graph, called: Set[int], read: Set[int]) -> tuple[Fused, ...]:
-    """Divide the nodes that no kernel computes into functions, in an order of computation.
-
-    Args:
-        called: numbers of the nodes that kernels compute.
-        read: numbers of the nodes that kernels read.
-    """
+    """Divide nodes into functions, in an order of computation; kernels compute and read others."""
     return _Fusion(graph, called, graph.returned | read).functions()
 
 

@@ -39,10 +39,8 @@ class _Window:
     """The reductions of a convolution.
 
     Attributes:
-        axes: of the image.
         channels: axis of the channels.
         channel: reduction over the channels of a group.
-        taps: reductions over the window.
     """
 
     axes: range

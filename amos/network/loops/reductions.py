@@ -19,10 +19,9 @@ LANES = 16
 
 
 def reduce_axes(x: Any, axes: Sequence[int], combine: Any) -> Any:
-    """Reduce a tensor along axes, which stay with one element.
+    """Reduce a tensor along axes, rising ones, which stay with one element.
 
     Args:
-        axes: one or more, rising.
         combine: a reduction of TE, for example ``te.sum``.
     """
     from tvm import te
@@ -163,14 +162,7 @@ def pad_image(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:
 
 
 def at_tap(at: Sequence[Any], taps: Sequence[Any], node: Node, axes: Sequence[int]) -> list[Any]:
-    """Return the place in a padded image that a window reads.
-
-    Args:
-        at: place in the result.
-        taps: place in the window.
-        node: with strides and dilations.
-        axes: of the image.
-    """
+    """Return the place in a padded image that a tap reads for an element of the result."""
     place = [*at]
     for n, axis in enumerate(axes):
         stride, dilation = node.attributes["strides"][n], node.attributes["dilations"][n]

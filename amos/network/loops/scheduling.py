@@ -50,14 +50,7 @@ def to_text(functions: Mapping[str, Any]) -> str:
 
 
 def object_code(text: str) -> bytes:
-    """Compile scheduled functions of TensorIR for this CPU; returns an object file.
-
-    Args:
-        text: of :func:`to_text`.
-
-    Raises:
-        NetworkError: TVM cannot compile them.
-    """
+    """Compile scheduled functions, texts of :func:`to_text`, to an object file for this CPU."""
     load_tvm()
     import tvm
     from tvm_ffi.serialization import from_json_graph_str

@@ -34,7 +34,6 @@ class Lowering(ABC):
     """The lowering of a task, before its kernel is built.
 
     Attributes:
-        operator: what is computed.
         by_tiles: whether that is on Winograd's tiles.
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others.
@@ -119,9 +118,6 @@ class Lowering(ABC):
         Args:
             kind: ``"native"`` or ``"generic"``.
             tiled: whether it uses tile registers.
-
-        Raises:
-            BuildError: TVM refuses it.
         """
         import tvm
 
@@ -158,7 +154,6 @@ class ProductLowering(Lowering):
     """The lowering of a task whose sums of products are one kernel of an instruction.
 
     Attributes:
-        operator: what is computed.
         product: what multiplies and adds.
     """
 
@@ -171,12 +166,7 @@ class ProductLowering(Lowering):
 
     @abstractmethod
     def write(self, program: Program, function: Any) -> tuple[Sequence[Argument], Any]:
-        """Write the kernel around its product: arguments, output last, and function.
-
-        Args:
-            program: of the product.
-            function: its scheduled TensorIR.
-        """
+        """Write the kernel around its scheduled product: arguments, output last, and function."""
 
     @property
     def limits(self) -> CpuLimits:

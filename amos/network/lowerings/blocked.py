@@ -46,7 +46,6 @@ class UnpackedBlocks(Lowering):
     """A product whose weights are unpacked in registers.
 
     Attributes:
-        form: how it is cut.
         unit: name of the instruction that multiplies.
         compute_seconds: predicted, of the instruction.
         transfer_seconds: predicted, to start the kernel and to move what it reads and stores.

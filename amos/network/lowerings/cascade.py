@@ -40,9 +40,6 @@ def lower_chain(
     Empty if nothing fits the machine.
 
     Args:
-        chain: what is computed.
-        tilings: of :func:`list_tilings`.
-        chooser: of the machine.
         count: of kernels at most; all bands of rows that roll.
     """
     if any(tiling.rolls for tiling in tilings):
@@ -62,12 +59,7 @@ def lower_chain(
 
 
 def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
-    """Lower a cascade to a kernel; ``None`` if no instruction computes one of its layers.
-
-    Args:
-        bands: of its rows.
-        chooser: of the machine.
-    """
+    """Lower bands of a cascade; ``None`` if no instruction computes one of its layers."""
     machine, cascade = chooser.target(()), bands.chain
     slots = slots_of(bands, frozenset())
     try:
@@ -86,11 +78,7 @@ def lower_cascade(bands: Tiling, chooser: Chooser) -> FusedChain | None:
 
 
 def bands_of(cascade: Chain, rows: int) -> Tiling:
-    """Return the bands of some rows of each image.
-
-    Raises:
-        ScheduleError: a band has no rows of the one before.
-    """
+    """Return the bands of some rows of each image; they need rows of the band before."""
     return Tiling.of(cascade, {IMAGES: 1, ROWS: rows}, rolling=ROWS)
 
 

@@ -31,11 +31,7 @@ def match_cascades(tasks: Sequence[Task], graph: Graph) -> Iterator[ChainSite]:
 
 
 def _join_groups(groups: tuple[Group, ...]) -> ChainSite:
-    """Join groups into the site of one call.
-
-    Raises:
-        OperatorError: a tensor between them has two shapes.
-    """
+    """Join groups into the site of one call; raise OperatorError if a tensor has two shapes."""
     layers = [group.operator for group in groups]
     chain = chain_layers(layers)
     values = {

@@ -99,12 +99,7 @@ def put_recorded_first(
     count: int,
     ranked: Mapping[str, Sequence[Record]],
 ) -> tuple[FusedChain, ...]:
-    """Return some kernels of a chain: those of records, the fastest first, then modelled ones.
-
-    Args:
-        modelled: at least one kernel of the chain.
-        count: of kernels at most.
-    """
+    """Return some kernels of a chain: those of records, the fastest first, then others."""
     recorded = [*islice(_recorded_lowerings(modelled[0].operator, chooser, ranked), count)]
     measured = [each.candidate for each in recorded]
     unmeasured = (each for each in modelled if each.candidate not in measured)

@@ -31,7 +31,6 @@ class TaskLowerings:
     """How a task can be computed, as plain values that another process can rank.
 
     Attributes:
-        operator: of the task.
         bands: of the same convolution by Winograd's tiles.
         records: of the operator and of the products of tiles, the fastest of each first.
         blocks: format of its weights where they have a few bits.
@@ -66,11 +65,7 @@ class TaskLowerings:
             yield from (Direct(self.operator, each) for each in more if each.key not in seen)
 
     def predict(self, chooser: Chooser) -> Lowering:
-        """Return the lowering that is predicted fastest; ignores records.
-
-        Raises:
-            MappingError: no instruction can be used; the message says why.
-        """
+        """Return the lowering that is predicted fastest, or raise MappingError; ignores records."""
         if (packed := self.unpack_weights(chooser)) is not None:
             return packed
         return self.add_winograd([chooser.choose(self.operator)], chooser, chooser.choose)[0]
@@ -85,7 +80,6 @@ class TaskLowerings:
         """Return direct lowerings and Winograd's tiles: first if they are faster, else last.
 
         Args:
-            own: products of the operator.
             select: returns the product that computes an operator.
         """
         direct = [Direct(self.operator, each) for each in own]
@@ -114,11 +108,7 @@ class TaskLowerings:
 def list_lowerings(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
 ) -> TaskLowerings:
-    """Return how a task can be computed.
-
-    Args:
-        ranked: records by :func:`operator_key`, the fastest first.
-    """
+    """Return how a task can be computed; records are by :func:`operator_key`."""
     bands = list_bands(task, chooser)
     operators = (task.operator, *(each.operator for each in bands))
     records = {each: find_records(each, chooser, ranked) for each in operators}
@@ -133,11 +123,7 @@ def find_records(
 
 
 def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
-    """Return the lowering that is predicted fastest.
-
-    Raises:
-        MappingError: no instruction can be used; the message says why.
-    """
+    """Return the lowering that is predicted fastest, or raise MappingError."""
     return list_lowerings(task, chooser, {}).predict(chooser)
 
 

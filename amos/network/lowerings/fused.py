@@ -42,8 +42,6 @@ def choose_fused(
     predicted to save most is chosen.
 
     Args:
-        network: the network.
-        chooser: of the machine.
         count: of kernels of a chain, the fastest first; with several, which are going to be
             measured, of bands of all sizes, and also where separate kernels are predicted
             faster, but for bands that roll.
@@ -105,11 +103,6 @@ def predict_separate(site: ChainSite, lowering: FusedChain, chooser: Chooser) ->
     Loops compute what the chain does between its products, and move tensors. The model of a single
     kernel takes its tensors to be in the smallest cache that holds them; what one product writes
     for the next one is moved besides.
-
-    Args:
-        site: of the chain.
-        lowering: of the chain as one kernel.
-        chooser: of the machine.
 
     Returns:
         seconds, infinite if no instruction computes a product.

@@ -18,8 +18,6 @@ class PanelWriter(ABC):
     """Writes the loops of a product.
 
     Attributes:
-        product: how it is cut.
-        operator: with its epilogue.
         x, weight, result: buffers that the function takes, the first ones and the last one.
         tensors: what the epilogue reads, by name.
         vector: dtype of a vector of floats.

@@ -33,7 +33,6 @@ class BlockedProduct:
 
     Attributes:
         rows, columns, depth: of the result, and of the sums.
-        format: of the weights.
         lanes: floats of a vector.
         registers: vectors that a core holds.
         has_permutes: whether the CPU looks 16 floats up in a register.

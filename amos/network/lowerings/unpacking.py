@@ -111,15 +111,7 @@ class FloatRowsWriter(PanelWriter):
         return tirx.For(tile, 0, product.tiles, tirx.ForKind.PARALLEL, loop)
 
     def _unpack(self, panel: Any, block: Any, count: int, codes: Any, use: Use) -> Any:
-        """Write what unpacks the first codes of a block.
-
-        Args:
-            panel: where they are.
-            block: its number.
-            count: of the codes.
-            codes: a buffer for words.
-            use: of a code.
-        """
+        """Write what unpacks the first codes of a block, and what uses each of them."""
         from tvm import tirx
 
         per_word, vectors = self.product.format.codes_per_word, range(self.product.vectors)

@@ -50,7 +50,6 @@ class BandedTiles:
     """A convolution by tiles, cut into bands of rows of them.
 
     Attributes:
-        form: of the convolution.
         tiling: its chain with its bands.
         cooperative: whether all cores compute each band, of all images; else each core computes
             bands of single images by itself.
@@ -69,12 +68,7 @@ class BandedTiles:
 
 @dataclass(frozen=True)
 class WinogradTiles(ProductLowering):
-    """A convolution by tiles, as a chain whose product is of a band of them.
-
-    Attributes:
-        bands: of its tiles.
-        machine: where it runs.
-    """
+    """A convolution by tiles, as a chain whose product is of a band of them."""
 
     bands: BandedTiles
     machine: Machine
@@ -230,7 +224,6 @@ def lower_winograd(
     """Lower a convolution to tiles; ``None`` if no instruction computes its product.
 
     Args:
-        bands: of :func:`list_bands`.
         select: returns the product that computes an operator on all cores.
     """
     select = select if bands.cooperative else chooser.core.choose

@@ -24,13 +24,10 @@ _WINDOWS = frozenset({"AveragePool", "MaxPool", "Pad"})
 
 
 def fill_channels(graph: Graph) -> Graph:
-    """Return a graph whose convolutions of integers have channels that fill whole vectors.
+    """Return a graph, channels second, whose convolutions of integers fill whole vectors.
 
-    They get further ones where convolutions alone read these, behind elementwise operators and
+    They get further channels where convolutions alone read these, behind elementwise operators and
     pools or at once.
-
-    Args:
-        graph: with the channels of images second.
     """
     filled = _select_filled(graph)
     rewrites: dict[int, Rewrite] = {

@@ -32,11 +32,7 @@ _WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 
 
 def channels_last(graph: Graph) -> Graph:
-    """Return a graph with the channels of images as the last axis, and few transposes.
-
-    Args:
-        graph: with the channels of all images second.
-    """
+    """Return a graph, channels second, with channels as the last axis, and few transposes."""
     windows = {n.number for n in graph.nodes if n.operation in _WINDOWS and _is_taken(n)}
     tails = _tails(graph)
     wishes = _wishes(graph, windows, tails)
@@ -224,7 +220,6 @@ class _Walk:
         """Start with no value.
 
         Args:
-            windows: numbers of the nodes with channels last.
             wishes: the order in which values are read in the end, by number.
             tails: numbers of products and of what is computed with them.
             early: whether what costs the same now and later is transposed now.

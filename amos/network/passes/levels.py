@@ -21,10 +21,8 @@ class Levels:
     """The floats that the integers of a tensor represent: ``(integers - zero) * scale``.
 
     Attributes:
-        integers: the tensor.
         scale: float32, one or one for each step of the axis.
         zero: as many integers.
-        axis: that they belong to.
     """
 
     integers: Operand

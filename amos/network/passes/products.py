@@ -22,7 +22,6 @@ class IntegerProduct:
     """A sum of products of integers, with scale and bias.
 
     Attributes:
-        node: the convolution or matrix product of floats.
         data: its first operand; ``single``.
         weight: int8, symmetric.
         scale: of the result without bias, one or one for each feature.

@@ -36,12 +36,10 @@ class _ScaledProduct:
     """A linear operator with the products and sums behind it, in double precision.
 
     Attributes:
-        anchor: the linear operator.
         last: whose result the chain's is.
         weight: the anchor's, with the factors.
         scale: a factor for all channels or one for each.
         shift: a summand for all channels or one for each; ``None`` if there is none.
-        length: how many nodes follow the anchor.
     """
 
     anchor: Node

@@ -57,7 +57,6 @@ class _Values:
     """Values for each value of a tensor; of a constant a single one.
 
     Attributes:
-        source: the tensor.
         values: as many as it has values.
         is_slow: whether one of the slow functions was computed.
     """

@@ -20,9 +20,6 @@ def predict_attention(
 
     None that no kernel computes as a whole; its products are then tasks as any other.
 
-    Args:
-        rounded: the same with rounded factors.
-
     Returns:
         seconds of each product as it is, and with rounded factors, by its place among all products:
         half of those of both, infinite where no instruction multiplies these.

@@ -62,15 +62,10 @@ def choose_precision(
     samples: Samples | None = None,
     accuracy: Accuracy | None = None,
 ) -> Frontier:
-    """Choose the precision of a network's products.
+    """Choose the precision of a network's products, with the arguments of :func:`amos.compile`.
 
     Args:
-        network: what :func:`amos.load_network` returned.
         precision: one of :data:`PRECISIONS`; ``"auto"`` is the fastest one within the budget.
-        budget: largest error that ``"auto"`` allows.
-        samples: inputs of calls; without them errors are measured on random inputs, and nothing
-            is quantized.
-        accuracy: of results; the budget is then the loss of it that is allowed.
 
     Raises:
         NetworkError: an argument is none of these, the CPU lacks the instruction, or there are
@@ -180,11 +175,7 @@ def _ratio(error: float, most: float) -> float:
 
 
 def check_choice(precision: object, budget: object) -> None:
-    """Refuse values that are no precision or no budget.
-
-    Raises:
-        NetworkError: it is neither.
-    """
+    """Raise NetworkError for values that are no precision or no budget."""
     if precision not in PRECISIONS:
         raise NetworkError(f"precision: expected {', '.join(PRECISIONS)}, got {quote(precision)}")
     number = None if isinstance(budget, bool) else budget

@@ -14,12 +14,7 @@ from amos.network.external.partition import PartitionedNetwork
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Why a product that could be rounded is not.
-
-    Attributes:
-        cause: the same of many products.
-        detail: numbers of this one.
-    """
+    """Why a product that could be rounded is not."""
 
     cause: str
     detail: str = ""
@@ -52,8 +47,6 @@ class Variant:
 
     Attributes:
         name: ``"f32"``, ``"bf16"``, ``"f16"``, ``"mixed"`` or ``"int8"``.
-        network: what is compiled.
-        errors: of its results.
         predicted_seconds: of the kernels that have 95 % of the multiplications.
         operators: those of the products that were changed, with their epilogues.
         excluded: the others, which could be rounded, by region and place.
@@ -94,13 +87,10 @@ class Frontier(Shown):
 
     Attributes:
         variants: the fastest last.
-        chosen: the fastest within the budget.
-        budget: of the error.
         sample_count: how many samples errors were measured on.
         held_back_count: how many of these confirm what the others choose.
         random: whether these were random inputs.
         refused: why a precision is not among the variants.
-        measure: what the error is.
     """
 
     variants: tuple[Variant, ...]

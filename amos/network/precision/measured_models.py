@@ -19,11 +19,7 @@ _BOUNDS = {"Max": (1, np.inf), "Min": (2, -np.inf)}
 
 
 def rewrite_for_measuring(model: Any) -> Any:
-    """Return a model of ONNX with the same results, whose small sigmoids are exact.
-
-    Args:
-        model: an ``onnx.ModelProto``; the path of a file is returned as it is.
-    """
+    """Return a model in memory with exact small sigmoids; the path of a file as it is."""
     if isinstance(model, str | os.PathLike):
         return model
     exact = type(model)()

@@ -34,7 +34,6 @@ class Part:
     """Some of the products.
 
     Attributes:
-        places: of the products.
         saved: predicted seconds that rounding saves.
         error: where it alone is rounded.
     """
@@ -50,7 +49,6 @@ def select_places(
     """Select the products whose rounding saves most time within a budget.
 
     Args:
-        variants: of the network.
         budget: that a single part may take.
         use: share of the budget that errors of the whole take; what fits is at most 1.
 
@@ -109,12 +107,7 @@ def _halve(variants: Variants, whole: Part) -> Sequence[Part]:
 
 
 def select_parts(parts: Sequence[Part], budget: float) -> frozenset[int]:
-    """Select the parts that save most time, whose squared errors add up to the budget's.
-
-    Args:
-        parts: of the products.
-        budget: of the whole.
-    """
+    """Select the parts that save most time, whose squared errors add up to the budget's."""
     fitting = [n for n, each in enumerate(parts) if abs(each.error) <= budget]
     if not fitting or not budget:
         return frozenset()

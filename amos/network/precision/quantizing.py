@@ -28,10 +28,6 @@ def quantize_network(
     Ranges are the least and largest values that the samples have, activations are unsigned bytes,
     weights signed ones with a scale for each channel; of 7 bits where the CPU lacks VNNI.
 
-    Args:
-        network: of floats.
-        samples: inputs of calls in order.
-
     Raises:
         NetworkError: the quantizer does not take the model, or its packages are missing.
     """

@@ -58,10 +58,8 @@ def round_products(
     """Return a graph whose products of floats have rounded factors.
 
     Args:
-        graph: with products of ``float32``.
         places: of the products that are rounded, counted in the order of the graph; all by
             default.
-        dtype: of the factors.
     """
     products = [node for node in graph.nodes if is_product(node)]
     chosen = [

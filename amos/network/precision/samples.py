@@ -27,9 +27,6 @@ def read_samples(network: PartitionedNetwork, samples: Samples | None) -> list[l
     """Return the inputs of each call, in the order of the network's; random ones without samples.
 
     Arrays of a file are one sample, or have an axis of samples ahead of the axes of the input.
-
-    Raises:
-        NetworkError: there are none, or one is of another shape, dtype or name, or not finite.
     """
     if samples is None:
         return [random_arrays(network, seed) for seed in range(RANDOM_COUNT)]

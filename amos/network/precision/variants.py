@@ -59,12 +59,10 @@ class Variants:
     """Makes variants of a network, and measures by how much their results differ.
 
     Args:
-        network: of floats.
         samples: inputs of calls in order; each second one is held back to confirm a choice.
         accuracy: of results; the error is then the largest loss of it. By default the error is
             the 2-norm of the difference over that of the results, the largest of all outputs
             and samples.
-        rounded: dtype of rounded factors.
     """
 
     def __init__(
@@ -100,12 +98,7 @@ class Variants:
         return variants
 
     def round_faster(self, places: Places | None = None, errors: Errors | None = None) -> Variant:
-        """Round factors wherever that is predicted to be faster, or of some of these products.
-
-        Args:
-            places: of the products that are rounded; by default all that gain.
-            errors: of it, if they were measured.
-        """
+        """Round factors wherever that is predicted to be faster, or of some of these products."""
         chosen = [at for at in self.saved if places is None or at in places]
         excluded = [at for at in self.saved if at not in chosen]
         network = self.with_rounding(chosen)
@@ -128,11 +121,7 @@ class Variants:
         )
 
     def round_operations(self, operations: Container[str] | None = None) -> PartitionedNetwork:
-        """Round factors of some operators, where that is faster.
-
-        Args:
-            operations: names of products, as ``"MatMul"``; all by default.
-        """
+        """Round factors of operators of some names, or of all, where that is faster."""
         if not multiplies(self.rounded) or not self.saved:
             return self.network
         return self.with_rounding(

@@ -76,11 +76,7 @@ class Options:
 
     @staticmethod
     def read(options: Mapping[str, Any] | None) -> Options:
-        """Read options by name.
-
-        Raises:
-            NetworkError: there is no such option, or trials without records.
-        """
+        """Read options by name; refuse unknown ones, and trials without records."""
         names = [field.name for field in fields(Options)]
         if unknown := [name for name in options or {} if name not in names]:
             raise NetworkError(
@@ -98,9 +94,6 @@ def amos_backend(
     Args:
         graph: a ``torch.fx.GraphModule``.
         examples: its inputs, with the module's own parameters and buffers.
-
-    Raises:
-        NetworkError: an option is wrong.
     """
     # PyTorch marks so what lives as long as the module does.
     own = [getattr(example, "_dynamo_static_input_type", None) is not None for example in examples]
@@ -112,7 +105,6 @@ class _Model:
     """A compiled graph, and how PyTorch has its results; bfloat16 goes in and out as float32.
 
     Attributes:
-        partition: the compiled network.
         inputs: name and order of axes in memory of each input, by its position in a call.
         results: dtype and order of axes in memory of each of PyTorch's results.
         views: results that share memory with other tensors.
@@ -287,11 +279,7 @@ class CompiledGraph:
     def _compare(
         self, model: _Model, values: Sequence[Any], expected: Any, operators: frozenset[str]
     ) -> None:
-        """Hold results against PyTorch's: those of a call, and of random inputs.
-
-        Raises:
-            NetworkError: one is another, or PyTorch's own are random.
-        """
+        """Hold results of a call and of random inputs against PyTorch's, or raise NetworkError."""
         import torch
 
         inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]

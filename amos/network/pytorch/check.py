@@ -40,11 +40,7 @@ def array_of_tensor(tensor: Any) -> np.ndarray:
 
 
 def check_dtypes(tensors: Sequence[Any]) -> None:
-    """Refuse tensors that NumPy or onnxruntime cannot hold.
-
-    Raises:
-        NetworkError: there is one.
-    """
+    """Raise NetworkError for tensors that NumPy or onnxruntime cannot hold."""
     for tensor in tensors:
         name = str(tensor.dtype).removeprefix("torch.")
         if name not in _DTYPES:
@@ -56,12 +52,8 @@ def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool 
 
     Args:
         result: an array or a tensor.
-        expected: PyTorch's tensor.
         operators: of the model, by the names of ONNX.
         rounded: whether factors of products were rounded to ``bfloat16``.
-
-    Raises:
-        NetworkError: it is another one.
     """
     values = np.asarray(result) if isinstance(result, np.ndarray) else array_of_tensor(result)
     right = array_of_tensor(expected)
@@ -82,12 +74,9 @@ def check_tensor(result: Any, expected: Any, operators: Set[str], rounded: bool 
 
 
 def check_translation(translation: Translation, name: str) -> None:
-    """Hold an exported model, where onnxruntime takes it, against PyTorch.
+    """Hold an exported model, where onnxruntime takes it, against PyTorch, or raise NetworkError.
 
     Its examples and random inputs are compared: PyTorch's exporter drops some arguments.
-
-    Raises:
-        NetworkError: it computes something else.
     """
     examples = translation.examples
     try:
@@ -115,10 +104,6 @@ def draw_inputs(
     Floats are normal, narrow and wide. Integers are drawn over what is useful of their dtype;
     where PyTorch raises for those, as for an index that is too large, over the range of the
     call's own integers; and where it raises again, they are the call's own.
-
-    Args:
-        inputs: tensors of the call.
-        evaluate: PyTorch's results of tensors.
     """
     import torch
 

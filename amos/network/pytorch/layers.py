@@ -11,8 +11,6 @@ def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
 
     Args:
         source: batch × length × width.
-        width: of the embedding.
-        heads: number of them.
         arguments: weights and biases of the joined projection and of the last one; whether GELU
             is the activation, and norms come first; epsilon; weights and biases of both norms
             and of both layers of the perceptron.

@@ -16,13 +16,9 @@ Order: TypeAlias = tuple[int, ...]
 
 
 def order_of_axes(tensor: Any) -> Order | None:
-    """Return the order in memory of a tensor's axes.
+    """Return the order in memory of a tensor's axes; the tensor may be a fake one.
 
-    Args:
-        tensor: one of PyTorch, real or fake.
-
-    Returns:
-        ``None`` where that is the order of the shape, or elements lie apart.
+    ``None`` where that is the order of the shape, or elements lie apart.
     """
     strides = [_number(stride) for stride in tensor.stride()]
     sizes = [_number(size) for size in tensor.shape]
@@ -50,11 +46,7 @@ def permute(tensor: Any, order: Order | None) -> Any:
 
 
 def _number(size: Any) -> int:
-    """Return a size or stride; that of the call for a symbol.
-
-    Raises:
-        NetworkError: values of tensors decide it.
-    """
+    """Return a size or stride, a symbol's for the call; refuse what values of tensors decide."""
     number = size if isinstance(size, int) else size.node.hint
     if number is None:
         raise NetworkError("a size that values of tensors decide")
@@ -88,9 +80,6 @@ def find_views(values: Sequence[Any], results: Sequence[Any]) -> tuple[View | No
     Args:
         values: of the call, of which no two share memory.
         results: of the same call; those that have no element in common are no views of another.
-
-    Raises:
-        NetworkError: a result that shares memory is no view of elements of the other one.
     """
     tensors, views = list(values), list[View | None]()
     for result in results:

@@ -130,11 +130,7 @@ def _suppress_logs() -> Iterator[None]:
 
 
 def _export(model: Any, inputs: Any) -> Any:
-    """Export a module; return a program as it is.
-
-    Raises:
-        NetworkError: PyTorch cannot export it, or inputs are wrong or missing.
-    """
+    """Export a module; return a program as it is."""
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -156,11 +152,7 @@ def _export(model: Any, inputs: Any) -> Any:
 
 
 def _check_inputs(name: str, inputs: object) -> None:
-    """Refuse example inputs that are none.
-
-    Raises:
-        NetworkError: they are.
-    """
+    """Refuse example inputs that are none."""
     if inputs is None:
         raise NetworkError(
             f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
@@ -204,11 +196,7 @@ def _example(value: Any) -> Any:
 
 
 def _check_functional(program: Any) -> None:
-    """Refuse programs with inputs that are no tensors, or with changes in place.
-
-    Raises:
-        NetworkError: it does; a change would be lost from one call to the next.
-    """
+    """Refuse inputs that are no tensors, and changes in place, which calls would lose."""
     for spec in program.graph_signature.input_specs:
         if type(spec.arg).__name__ == "ConstantArgument":
             value = quote(spec.arg.value)
@@ -224,11 +212,7 @@ def _check_functional(program: Any) -> None:
 
 
 def _export_onnx(program: Any, name: str) -> Any:
-    """Export a program as an ONNX model in memory.
-
-    Raises:
-        NetworkError: onnxscript is missing, or there is no ONNX for an operator.
-    """
+    """Export a program as an ONNX model in memory."""
     import torch
 
     try:

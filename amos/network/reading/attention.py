@@ -58,10 +58,7 @@ def _attend(
     """Append products and softmax; a softmax of float32.
 
     Args:
-        node: that is read.
-        heads: its factors.
         scale: of the scores; by default one over the root of a row's width.
-        masks: that are added to the scores.
         ahead: number of keys before the first query that queries see; negative for all keys.
     """
     query, count = heads.query, heads.query.shape[1]

@@ -26,12 +26,7 @@ _UNBATCHED_SCAN = 9
 
 
 class ModelReader(Protocol):
-    """Reads the nodes of a model one by one.
-
-    Attributes:
-        opset: version of the operator set.
-        nodes: that were read.
-    """
+    """Reads the nodes of a model one by one."""
 
     opset: int
     nodes: list[Any]
@@ -50,11 +45,7 @@ class ModelReader(Protocol):
 
 
 class _Body:
-    """A graph inside of a node, which is read once for each trip.
-
-    Attributes:
-        trips: how often it was read.
-    """
+    """A graph inside of a node, which is read once for each trip."""
 
     def __init__(self, reader: ModelReader, node: Any, attribute: str = "body") -> None:
         self.graph = next(each.g for each in node.attribute if each.name == attribute)

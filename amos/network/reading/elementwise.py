@@ -284,9 +284,6 @@ def apply_activation(node: NodeSource, value: Operand, name: str, numbers: list[
     """Append the activation that a fused operator of onnxruntime names.
 
     Args:
-        node: the fused operator.
-        value: what precedes the activation.
-        name: ONNX's name of it.
         numbers: its attributes in their order in ONNX.
     """
     keys = {"Clip": ("min", "max"), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}

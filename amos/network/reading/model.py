@@ -76,7 +76,6 @@ def read_model(model: Any, shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
 
     Args:
         model: an ``onnx.ModelProto``, its own functions written out.
-        shapes: extents of each input.
 
     Raises:
         NetworkError: an input is empty, or a result has another dtype than the model states.
@@ -90,7 +89,6 @@ class _ModelReader:
     Attributes:
         nodes: that were read; bodies of branches and loops stand in place of their nodes.
         weights: constants of such bodies.
-        names: of all values.
         read: names of values that nodes read, or that are results.
         is_rewritten: whether a body stands in place of a node.
     """
@@ -161,11 +159,7 @@ class _ModelReader:
         return prefix
 
     def read_nodes(self, nodes: Sequence[Any], results: Iterable[str]) -> None:
-        """Read nodes, the contents of branches and loops in place of their nodes.
-
-        Args:
-            results: names that others read.
-        """
+        """Read nodes, of branches and loops the contents; others read some of the results."""
         self.names.update(name for node in nodes for name in node.output)
         self.read.update(results, *map(names_read, nodes))
         for node in nodes:
@@ -206,11 +200,7 @@ class _ModelReader:
         return model
 
     def read_node(self, node: Any) -> None:
-        """Append the operators of a node.
-
-        Raises:
-            NetworkError: it stays with onnxruntime.
-        """
+        """Append the operators of a node, or raise NetworkError if it stays with onnxruntime."""
         reader = READERS.get(node.op_type)
         is_known = node.domain in _DOMAINS and not (
             node.domain == "com.microsoft" and node.op_type in _NOT_ONNXRUNTIME
@@ -278,11 +268,7 @@ class _ModelReader:
 
 
 def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
-    """Read the results of a node.
-
-    Raises:
-        NetworkError: it is not supported, or contradicts itself.
-    """
+    """Read the results of a node; raise NetworkError if it contradicts itself."""
     operation = source.operation
     try:
         results = reader(source)
@@ -303,13 +289,10 @@ def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
 
 
 def _check_result(port: Any, value: Operand) -> None:
-    """Hold a result against the dtype that the model states.
+    """Raise InvalidModel unless a result has the dtype that the model states.
 
     A stated shape that contradicts the operators is a warning in onnxruntime, and wrong in
     models that people have: the operators decide.
-
-    Raises:
-        InvalidModel: the dtypes differ.
     """
     stated = port.type.tensor_type.elem_type
     if stated and dtype_name(stated) != value.dtype:

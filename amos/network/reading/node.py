@@ -18,11 +18,9 @@ class NodeSource:
     """A node of ONNX with its inputs in a graph.
 
     Attributes:
-        operation: ONNX's name of its operator.
         inputs: values in order; ``None`` where one is left out.
         attributes: numbers, strings, arrays and tuples by name.
         opset: version of the operator set.
-        builder: of the graph that is written.
         outputs: whether each of its results is read.
     """
 
@@ -34,11 +32,7 @@ class NodeSource:
     outputs: tuple[bool, ...] = (True,)
 
     def input(self, position: int) -> Operand:
-        """Return an input that has to be there.
-
-        Raises:
-            NetworkError: it is left out.
-        """
+        """Return an input; raise NetworkError if it is left out."""
         value = self.optional(position)
         if value is None:
             raise self.refuse(f"input {position} is missing")
@@ -78,11 +72,7 @@ class NodeSource:
         return None if axes is None else tuple(sorted(self.axis_of(a, rank) for a in axes))
 
     def axis_of(self, axis: int, rank: int) -> int:
-        """Return an axis counted from 0.
-
-        Raises:
-            NetworkError: there is no such axis.
-        """
+        """Return an axis counted from 0; raise NetworkError if there is none."""
         if not -max(rank, 1) <= axis < max(rank, 1):
             raise self.refuse(f"axis {axis} of a tensor of {rank} axes")
         return axis % max(rank, 1)

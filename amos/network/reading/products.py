@@ -89,11 +89,7 @@ def _read_einsum(node: NodeSource) -> Operand:
 
 
 def _parse_equation(node: NodeSource, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Return a letter for each axis of the operands and of the result; ``...`` written out.
-
-    Raises:
-        NetworkError: a letter is repeated in a tensor, or the equation does not fit the ranks.
-    """
+    """Return a letter for each axis of the operands and of the result; ``...`` written out."""
     equation = str(node.attributes["equation"]).replace(" ", "")
     sources, arrow, result = equation.partition("->")
     terms = sources.split(",")

@@ -25,11 +25,7 @@ from amos.network.reading.windows import read_window
 
 
 def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand, Operand, int]:
-    """Return scale, zero point and their axis.
-
-    Raises:
-        NetworkError: scales are neither one nor one for each step of an axis.
-    """
+    """Return scale, zero point and their axis; refuse scales of blocks."""
     scale, zero = node.input(1), node.optional(2)
     axis = int(node.attributes.get("axis", 1))
     steps = value.shape[axis] if -len(value.shape) <= axis < len(value.shape) else 1

@@ -44,7 +44,6 @@ class _Axis:
     """The resizing of an axis.
 
     Attributes:
-        axis: of the tensor.
         size, result: its extents before and after.
         scale: result per operand, as it is stated.
     """

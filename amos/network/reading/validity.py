@@ -59,9 +59,6 @@ def _sort_nodes(model: Any, name: str) -> Any:
     """Return a model with its nodes in an order in which they can be computed.
 
     onnxruntime takes them in any order; tools that edit models leave some behind their readers.
-
-    Raises:
-        InvalidModel: they are in a circle.
     """
     nodes = model.graph.node
     producers = {value: place for place, node in enumerate(nodes) for value in node.output if value}

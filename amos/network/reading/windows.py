@@ -20,14 +20,7 @@ _IMAGE_AXES = (1, 2, 3)
 
 @dataclass
 class Window:
-    """A window over the image axes of a tensor.
-
-    Attributes:
-        sizes: of the image.
-        kernel: of the window.
-        strides, dilations: along each axis.
-        before, after: padding.
-    """
+    """A window over the image axes of a tensor."""
 
     sizes: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -60,8 +53,7 @@ class Window:
     def round_up(self) -> bool:
         """Extend the padding behind to the last window that begins in the image or ahead of it.
 
-        Returns:
-            whether that extends any.
+        Return whether that extends any.
         """
         extended = False
         for n, span in enumerate(self.spans):
@@ -83,11 +75,7 @@ def divide_padding(total: int, upper: bool) -> tuple[int, int]:
 
 
 def read_window(node: NodeSource, image: Operand, kernel: Sequence[int]) -> Window:
-    """Read the window of a node.
-
-    Raises:
-        NetworkError: the image has no or too many axes, or padding is negative.
-    """
+    """Read the window of a node; refuse negative padding, and images of no or too many axes."""
     sizes, count = image.shape[2:], len(kernel)
     if count not in _IMAGE_AXES or len(sizes) != count:
         raise node.refuse(f"an image of shape {image.shape} is not supported")
