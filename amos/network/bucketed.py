@@ -142,7 +142,7 @@ class CompiledBuckets(Shown):
         return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write a library of all buckets and a model of each; see :meth:`CompiledNetwork.export`."""
+        """Write a library of all buckets, a model of each; see :meth:`CompiledNetwork.export`."""
         from amos.network.export import export_models
 
         return export_models([*self.models.values()], folder)
