@@ -16,7 +16,7 @@ from amos.machine.cpu import cpu
 from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import key_of
 from amos.network.external.constants import Constants
-from amos.network.external.source import ELEMENT_TYPES, library_source
+from amos.network.external.source import library_source
 from amos.network.external.straight_line import (
     COPY,
     Call,
@@ -106,12 +106,8 @@ def _write_programs(
     """Return the scheduled functions of loops by name, and the program of each network."""
     loops, programs = LoopFunctions(), list[StraightLine]()
     for model in models:
-        network = model.network
-        for port in (*network.inputs, *network.outputs):
-            if port.dtype not in ELEMENT_TYPES:
-                raise NetworkError(f"{network.name}: onnxruntime has no tensors of {port.dtype}")
         calls = calls_of(model, loops)
-        programs.append(straight_line(model.function, network.graph, calls))
+        programs.append(straight_line(model.function, model.network.graph, calls))
     return scheduling.scheduled_loops(loops.functions), programs
 
 

@@ -127,26 +127,13 @@ _TENSORS: Mapping[str, Callable[[Node, Any], Any]] = {
     "Swish": _swish,
     "Tanh": _tanh,
 }
-#: Functions of one number by TVM's names.
-_INTRINSICS = {
-    "Abs": "abs",
-    "Acos": "acos",
-    "Acosh": "acosh",
-    "Asin": "asin",
-    "Asinh": "asinh",
-    "Atan": "atan",
-    "Atanh": "atanh",
-    "Ceil": "ceil",
-    "Cos": "cos",
-    "Floor": "floor",
-    "Log": "log",
-    "Round": "nearbyint",
-    "Sin": "sin",
-    "Sqrt": "sqrt",
-    "Tan": "tan",
-}
-#: Functions of one number that TVM cannot compute in vectors, by C's names.
-_OF_C = {"Cosh": "cosh", "Sinh": "sinh"}
+#: Functions of one number that TVM has, too.
+_INTRINSICS = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Floor", "Log"),
+    *("Sin", "Sqrt", "Tan"),
+)
+#: Functions of one number that TVM cannot compute in vectors, which C has.
+_OF_C = ("Cosh", "Sinh")
 #: Emitters by operator.
 ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
     name: emit_function if name in _TENSORS else emit_elementwise
@@ -168,8 +155,8 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
 
     true, false = tirx.const(True, "bool"), tirx.const(False, "bool")
     return {
-        **{name: unary(getattr(tirx, intrinsic)) for name, intrinsic in _INTRINSICS.items()},
-        **{name: unary(partial(_call_c, function)) for name, function in _OF_C.items()},
+        **{name: unary(getattr(tirx, name.lower())) for name in _INTRINSICS},
+        **{name: unary(partial(_call_c, name.lower())) for name in _OF_C},
         "Add": binary(lambda x, y: x + y),
         "And": binary(tirx.all),
         "BitwiseAnd": binary(tirx.bitwise_and),
@@ -194,6 +181,7 @@ def _expressions() -> Mapping[str, Callable[..., Any]]:
         "Not": lambda _, x: tirx.Select(x, false, true),
         "Or": binary(tirx.any),
         "Pow": _power,
+        "Round": unary(tirx.nearbyint),
         "Relu": lambda _, x: tirx.max(x, tirx.const(0, x.ty.dtype)),
         "Sign": lambda _, x: _sign(x),
         "Sub": binary(lambda x, y: x - y),

@@ -90,15 +90,13 @@ def _causal(scores: Operand, ahead: int) -> Constant:
     return Constant(np.where(seen, 0, -np.inf).astype(numpy_dtype(scores.dtype)))
 
 
-def _read_attention(node: NodeSource) -> tuple[Operand | None, ...]:
+def _read_attention(node: NodeSource) -> tuple[Operand, ...]:
     """Read ``Attention`` of ONNX: also with a cache, shared keys, and a causal mask."""
     attributes = node.attributes
     if attributes.get("softcap", 0.0):
         raise node.refuse("softcap is not supported")
     if any(attributes.get(f"{side}_window_size", -1) >= 0 for side in ("left", "right")):
         raise node.refuse("windows of keys are not supported")
-    if len(node.outputs) > 3 and node.outputs[3]:
-        raise node.refuse("its fourth result is not supported")
     if node.optional(6) is not None:
         raise node.refuse("lengths of keys are not supported")
     query, key, value = (node.input(n) for n in range(3))
@@ -123,7 +121,7 @@ def _read_attention(node: NodeSource) -> tuple[Operand | None, ...]:
     scale = attributes.get("scale")
     heads = _Heads(query, key, value, is_flat)
     result = _attend(node, heads, scale, masks, ahead=ahead if is_causal else -1)
-    return (result, key, value, None)[: len(node.outputs)]
+    return result, key, value
 
 
 def _read_multi_head(node: NodeSource) -> Operand:
@@ -151,7 +149,7 @@ def _read_multi_head(node: NodeSource) -> Operand:
     return _attend(node, heads, scale or None, masks, ahead=ahead)
 
 
-def _read_grouped(node: NodeSource) -> tuple[Operand | None, ...]:
+def _read_grouped(node: NodeSource) -> tuple[Operand, ...]:
     """Read onnxruntime's ``GroupQueryAttention``: causal, behind a cache of keys and values."""
     attributes = node.attributes
     unusual = ("softcap", "smooth_softmax", "rotary_interleaved", "qk_output")
@@ -177,7 +175,7 @@ def _read_grouped(node: NodeSource) -> tuple[Operand | None, ...]:
     scale = float(attributes.get("scale", 0.0)) or None
     own = _Heads(query, key, value, is_flat=True)
     result = _attend(node, own, scale, masks, ahead=ahead)
-    return (result, key, value)[: len(node.outputs)]
+    return result, key, value
 
 
 def _unpack(node: NodeSource, heads: int, shared: int) -> list[Operand]:

@@ -6,22 +6,20 @@ import math
 from functools import reduce
 
 from amos.network.graph import Operand
+from amos.network.operations import OPERATIONS, Kind
 from amos.network.reading.node import NodeSource, Read, is_float
 
 #: Factors of SELU.
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
-def _read_unary(node: NodeSource) -> Operand:
-    return node.emit(node.operation, node.input(0))
-
-
-def _read_binary(node: NodeSource) -> Operand:
-    x, y = node.input(0), node.input(1)
+def _read_plain(node: NodeSource) -> Operand:
+    x, *others = (node.input(n) for n in range(len(node.inputs)))
     if node.opset < 7 and "axis" in node.attributes:  # then an axis said how operands align
+        (y,) = others
         trailing_axes = len(x.shape) - int(node.attributes["axis"]) - len(y.shape)
-        y = node.reshape(y, (*y.shape, *[1] * trailing_axes))
-    return node.emit(node.operation, x, y)
+        others = [node.reshape(y, (*y.shape, *[1] * trailing_axes))]
+    return node.emit(node.operation, x, *others)
 
 
 def _read_variadic(node: NodeSource) -> Operand:
@@ -236,18 +234,8 @@ def _read_dropout(node: NodeSource) -> tuple[Operand, ...]:
     return value, node.emit("Expand", mask, shape=value.shape)
 
 
-_UNARY = (
-    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos"),
-    *("Cosh", "Erf", "Exp", "Floor", "IsNaN", "Log", "Neg", "Not", "Relu", "Round", "Sigmoid"),
-    *("Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
-)
-_BINARY = (
-    *("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater"),
-    *("GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"),
-)
 READERS: dict[str, Read] = {
-    **dict.fromkeys(_UNARY, _read_unary),
-    **dict.fromkeys(_BINARY, _read_binary),
+    **{name: _read_plain for name, each in OPERATIONS.items() if each.kind is Kind.ELEMENTWISE},
     **dict.fromkeys(("Max", "Min", "Sum"), _read_variadic),
     "BiasGelu": _read_biased_gelu,
     "Cast": _read_cast,
@@ -276,7 +264,6 @@ READERS: dict[str, Read] = {
     "Softsign": _read_softsign,
     "Swish": _read_swish,
     "ThresholdedRelu": _read_threshold,
-    "Where": lambda node: node.emit("Where", *map(node.input, range(3))),
 }
 
 

@@ -131,26 +131,20 @@ def _scale_and_shift(
     return value
 
 
-def _read_layer_norm(node: NodeSource) -> tuple[Operand | None, ...]:
-    if any(node.outputs[1:]):
-        raise node.refuse("its second result is not supported")
+def _read_layer_norm(node: NodeSource) -> Operand:
     value = node.input(0)
     axis = node.axis_of(int(node.attributes.get("axis", -1)), len(value.shape))
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     scale, bias = node.input(1), node.optional(2)
-    result = _normalize_layer(node, value, scale, bias, axis=axis, epsilon=epsilon)
-    return (result, *[None] * (len(node.outputs) - 1))
+    return _normalize_layer(node, value, scale, bias, axis=axis, epsilon=epsilon)
 
 
-def _read_norm_of_squares(node: NodeSource) -> tuple[Operand | None, ...]:
+def _read_norm_of_squares(node: NodeSource) -> Operand:
     """Read RMS norms, which subtract no mean."""
-    if any(node.outputs[1:]):
-        raise node.refuse("its second result is not supported")
     value = node.input(0)
     axis = node.axis_of(int(node.attributes.get("axis", -1)), len(value.shape))
     result = _normalize_squares(node, value, axis)
-    result = _scale_and_shift(node, result, node.input(1), None)
-    return (result, *[None] * (len(node.outputs) - 1))
+    return _scale_and_shift(node, result, node.input(1), None)
 
 
 def _normalize_squares(node: NodeSource, value: Operand, axis: int) -> Operand:
@@ -162,8 +156,6 @@ def _normalize_squares(node: NodeSource, value: Operand, axis: int) -> Operand:
 
 def _read_skip_norm(node: NodeSource) -> tuple[Operand | None, ...]:
     """Read a norm of a sum, which may be a result as well."""
-    if any(node.outputs[1:3]):
-        raise node.refuse("its second result is not supported")
     total = node.emit("Add", node.input(0), node.input(1))
     simplified = node.operation == "SkipSimplifiedLayerNormalization"
     bias = node.optional(3 if simplified else 4)
@@ -177,7 +169,7 @@ def _read_skip_norm(node: NodeSource) -> tuple[Operand | None, ...]:
         epsilon = float(node.attributes.get("epsilon", 1e-12))
         scale, shift = node.input(2), node.optional(3)
         result = _normalize_layer(node, total, scale, shift, axis=axis, epsilon=epsilon)
-    return (result, None, None, total)[: len(node.outputs)]
+    return result, None, None, total
 
 
 def _read_group_norm(node: NodeSource) -> Operand:

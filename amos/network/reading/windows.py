@@ -157,15 +157,13 @@ def _read_transposed(node: NodeSource) -> Operand:
     return add_bias(node, value, node.optional(2))
 
 
-def _read_max_pool(node: NodeSource) -> tuple[Operand | None, ...]:
-    if any(node.outputs[1:]):
-        raise node.refuse("its second result is not supported")
+def _read_max_pool(node: NodeSource) -> Operand:
     image = node.input(0)
     window = read_window(node, image, node.integers("kernel_shape") or ())
     if node.attributes.get("ceil_mode", 0):
         window.round_up()
     attributes = window.attributes() | {"kernel_shape": window.kernel}
-    return (node.emit("MaxPool", image, **attributes), *[None] * (len(node.outputs) - 1))
+    return node.emit("MaxPool", image, **attributes)
 
 
 def _read_average_pool(node: NodeSource) -> Operand:
@@ -205,7 +203,7 @@ def _read_global_pool(node: NodeSource) -> Operand:
     return node.emit(operation, image, axes=axes, keepdims=True) if axes else image
 
 
-def read_batch_norm(node: NodeSource) -> tuple[Operand | None, ...]:
+def _read_batch_norm(node: NodeSource) -> Operand:
     """Read a batch norm as a product and a sum for each channel."""
     if node.attributes.get("training_mode", 0) or any(node.outputs[1:]):
         raise node.refuse("training mode is not supported")
@@ -225,13 +223,12 @@ def read_batch_norm(node: NodeSource) -> tuple[Operand | None, ...]:
         spread = node.emit("Sqrt", node.emit("Add", operands[3], node.scalar(epsilon, value)))
         scale = node.emit("Div", operands[0], spread)
         shift = node.emit("Sub", operands[1], node.emit("Mul", operands[2], scale))
-    scaled = node.emit("Mul", value, scale)
-    return (node.emit("Add", scaled, shift), *[None] * (len(node.outputs) - 1))
+    return node.emit("Add", node.emit("Mul", value, scale), shift)
 
 
 READERS: dict[str, Read] = {
     "AveragePool": _read_average_pool,
-    "BatchNormalization": read_batch_norm,
+    "BatchNormalization": _read_batch_norm,
     "Conv": _read_convolution,
     "ConvTranspose": _read_transposed,
     "FusedConv": _read_fused_convolution,
