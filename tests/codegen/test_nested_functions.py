@@ -25,6 +25,8 @@ DEEP = [
     "silu(silu(silu(silu(silu(acc)))))",
     "gelu(silu(gelu(silu(acc) + t[j]))) * silu(acc)",
     "f16(tanh(sigmoid(erf(exp(gelu_tanh(acc * 0.125))))))",
+    # None of these functions binds a name itself; those that they call do.
+    "sigmoid(sigmoid(sigmoid(sigmoid(sigmoid(sigmoid(acc))))))",
 ]
 
 
@@ -45,7 +47,7 @@ def test_deep_expressions_are_exact_and_quick(text: str) -> None:
         start = time.process_time()
         kernel = amos.build(mapping, schedule)
         # Each level would take some thirty times as long as the one before.
-        assert time.process_time() - start < 60
+        assert time.process_time() - start < 20
         np.testing.assert_array_equal(kernel(**arrays), expected)
 
 

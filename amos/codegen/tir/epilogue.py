@@ -116,8 +116,8 @@ class _InTVM:
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors
         self._names: list[tuple[Any, Any]] = []
-        #: Functions that are being computed, and names that were bound before the outermost.
-        self._calls, self._settled = 0, 0
+        #: Whether the next call settles its arguments, and names that were bound before one that did.
+        self._settles, self._settled = True, 0
 
     def bind_names(self, value: Any) -> Any:
         """Bind the names that a value uses around it."""
@@ -141,13 +141,15 @@ class _InTVM:
         return name
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        settle = not self._calls and kind == "float32" and len(self._names) > self._settled
-        self._settled = len(self._names) if settle else self._settled
-        self._calls += 1
+        settles = self._settles
+        settle = settles and kind == "float32" and len(self._names) > self._settled
+        # A function that reads its arguments once binds no names, but those that it calls may.
+        self._settles = settle and function.once
+        self._settled = len(self._names) if settle and not function.once else self._settled
         value = inline_call(
             function, kind, values, self, lambda value: self._bind(value, kind, settle)
         )
-        self._calls -= 1
+        self._settles = settles
         return value
 
     def round_to(self, value: Any, kind: str, final: str) -> Any:
