@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,20 +62,30 @@ class Affine:
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
 
-    def is_injective(self, extents: Mapping[str, int]) -> bool:
-        """Return whether different points have different values: the terms form a mixed radix.
+    def find_overlap(self, extents: Mapping[str, int], determined: Container[str] = ()) -> str:
+        """Return the condition for different points to have different values; empty if they do.
 
-        They do when every coefficient exceeds what the smaller ones together can reach.
+        They do when the terms, without those of ``determined`` names, form a mixed radix: each
+        coefficient exceeds what the smaller ones together can reach.
 
-        >>> Affine.of({"p": 4, "q": 1}).is_injective({"p": 3, "q": 4})
-        True
+        >>> Affine.of({"p": 4, "q": 1}).find_overlap({"p": 3, "q": 4})
+        ''
         """
         reach = 0
         for name, c in sorted(self.terms, key=lambda term: abs(term[1])):
-            if abs(c) <= reach and extents[name] > 1:
-                return False
+            if name in determined or extents[name] == 1:
+                continue
+            if abs(c) <= reach:
+                return (
+                    f"the coefficient {c} of {name} must exceed {reach}, the reach of the smaller "
+                    "terms"
+                )
             reach += abs(c) * (extents[name] - 1)
-        return True
+        return ""
+
+    def rename(self, spell: Callable[[str], str]) -> Affine:
+        """Rename iterations."""
+        return Affine(tuple((spell(name), c) for name, c in self.terms), self.constant)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Evaluate at given iterations: integers, NumPy arrays, or TVM expressions."""

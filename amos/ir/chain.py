@@ -17,7 +17,7 @@ from amos.errors import OperatorError, quote
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Elementwise
 from amos.ir.limits import dictionary, whole_number
-from amos.ir.nodes import BufferLoad, Iteration, Tensor
+from amos.ir.nodes import BufferLoad, Iteration, LoopNest, Tensor
 from amos.ir.operator import Operator
 
 
@@ -30,7 +30,7 @@ COMBINERS = ("+", "max", "min")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assignment(Elementwise):
+class Assignment(LoopNest, Elementwise):
     """``destination = expression``, or ``+=``, ``max=`` and ``min=`` over reductions.
 
     Expressions are those of :mod:`amos.ir.epilogue`; the name of an iteration is its value, an
@@ -67,21 +67,6 @@ class Assignment(Elementwise):
     def output(self) -> BufferLoad:
         """The access to the result."""
         return self.destination
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of each iteration by name."""
-        return {it.name: it.extent for it in self.iterations}
-
-    @property
-    def spatial(self) -> tuple[Iteration, ...]:
-        """Iterations that index the result."""
-        return tuple(it for it in self.iterations if not it.is_reduce)
-
-    @property
-    def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are combined over."""
-        return tuple(it for it in self.iterations if it.is_reduce)
 
     @property
     def points(self) -> int:

@@ -28,7 +28,7 @@ from amos.ir.expression import CASTS, EXP_NEGATIVE, SHARE, SHARE_OR_ZERO, Node
 from amos.ir.expression_parser import ExpressionReader
 from amos.ir.grammar import Reference, read_statement
 from amos.ir.nodes import BufferLoad, Iteration, Tensor
-from amos.ir.parser import dimension_size, parse_statement
+from amos.ir.parser import check_extents, dimension_size, parse_statement
 from amos.ir.tokens import Token
 from amos.ir.transform_parser import (
     EXPECTED,
@@ -112,15 +112,8 @@ class ChainParser:
     def _find_shapes(self, heads: Sequence[Scanner]) -> None:
         """Give each input the shape that all statements together read."""
         written = {head.name for head in heads}
-        used = list(dict.fromkeys(n for head in heads for n in head.iterations))
-        if missing := [name for name in used if name not in self.extents]:
-            stated = ", ".join(map(str, self.extents)) or "none"
-            raise OperatorError(f"no extent given for {', '.join(missing)}; given are {stated}")
-        if idle := [name for name in self.extents if name not in used]:
-            raise OperatorError(
-                f"extent given for {idle[0]!r}, which indexes nothing; iterations are "
-                f"{', '.join(used)}{suggestion(idle[0], used)}"
-            )
+        used = dict.fromkeys(n for head in heads for n in head.iterations)
+        check_extents(self.extents, [*used])
         reached: dict[str, Reference] = {}
         for head in heads:
             for read in head.accesses:

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from amos.errors import OperatorError, quote, suggestion
 from amos.ir.affine import Affine
+from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
 from amos.ir.grammar import IndexReader
@@ -236,3 +237,23 @@ class ExpressionReader(IndexReader):
         if isinstance(stated, str) or not isinstance(stated, Sequence):
             self.fail(f"{where}: expected sizes such as (8, 16), got {quote(stated)}", token)
         return tuple(whole_number(size, where) for size in stated)
+
+
+def parse_epilogue(
+    text: str,
+    extents: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+) -> Epilogue:
+    """Read an epilogue whose tensors iterations with these extents may index.
+
+    See :meth:`Operator.with_epilogue <amos.ir.Operator.with_epilogue>`.
+
+    >>> print(parse_epilogue("s8(acc*scale[k] + 3)", {"k": 4}, {}, {}))
+    s8(acc * scale[k] + 3)
+    """
+    what = "iteration of the output"
+    reader = ExpressionReader(text, extents, dtypes, shapes, what, variables=(ACC,))
+    expression, cast = reader.expression()
+    reader.check_given("epilogue")
+    return Epilogue(expression, cast)

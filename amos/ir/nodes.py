@@ -46,6 +46,27 @@ class Iteration:
         return self.kind == "reduce"
 
 
+class LoopNest:
+    """What the iterations of a statement, spatial ones first, say of its loops."""
+
+    iterations: tuple[Iteration, ...]
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration by name; of an intrinsic its problem size."""
+        return {it.name: it.extent for it in self.iterations}
+
+    @property
+    def spatial(self) -> tuple[Iteration, ...]:
+        """Iterations that index the destination."""
+        return tuple(it for it in self.iterations if it.kind == "spatial")
+
+    @property
+    def reduce(self) -> tuple[Iteration, ...]:
+        """Iterations that are summed, or otherwise combined, over."""
+        return tuple(it for it in self.iterations if it.kind == "reduce")
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An n-dimensional buffer.
@@ -166,7 +187,7 @@ class BufferLoad:
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(LoopNest):
     """``dst (+)= source * source * …`` over iterations, or the same with other functions.
 
     The arithmetic ``F`` of Definition 4.1 is ``join`` of the sources. With a ``combiner`` the
@@ -253,21 +274,6 @@ class Compute:
         """Sources in written order, then the destination: the rows of X and Z."""
         return (*self.sources, self.dst)
 
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of each iteration by name."""
-        return {it.name: it.extent for it in self.iterations}
-
-    @property
-    def spatial(self) -> tuple[Iteration, ...]:
-        """Iterations that index the destination."""
-        return tuple(it for it in self.iterations if it.kind == "spatial")
-
-    @property
-    def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are summed, or otherwise combined, over."""
-        return tuple(it for it in self.iterations if it.kind == "reduce")
-
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Compute:
         """Replace every access."""
         return replace(self, dst=change(self.dst), sources=tuple(map(change, self.sources)))
@@ -292,7 +298,7 @@ def _list_symbols(symbols: tuple[str, ...]) -> str:
     return ", ".join(map(repr, symbols))
 
 
-class Computation:
+class Computation(LoopNest):
     """A single statement: an operator, or the meaning of an intrinsic."""
 
     compute: Compute
@@ -303,24 +309,9 @@ class Computation:
         return (self,)
 
     @property
-    def iterations(self) -> tuple[Iteration, ...]:
+    def iterations(self) -> tuple[Iteration, ...]:  # type: ignore[override]
         """All iterations: the columns of matching matrices of an operator, rows of an intrinsic."""
         return self.compute.iterations
-
-    @property
-    def spatial(self) -> tuple[Iteration, ...]:
-        """Iterations that index the destination."""
-        return self.compute.spatial
-
-    @property
-    def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are summed, or otherwise combined, over."""
-        return self.compute.reduce
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of each iteration by name; of an intrinsic its problem size."""
-        return self.compute.extents
 
     @property
     def sources(self) -> tuple[BufferLoad, ...]:

@@ -11,9 +11,8 @@ from typing import cast
 from amos._display import Shown
 from amos.errors import OperatorError, quote
 from amos.ir import checks
-from amos.ir.affine import Affine
 from amos.ir.epilogue import Epilogue
-from amos.ir.epilogue_parser import parse_epilogue
+from amos.ir.expression_parser import parse_epilogue
 from amos.ir.limits import dictionary
 from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
@@ -337,10 +336,7 @@ class Operator(Shown, Computation):
         """
 
         def load(access: BufferLoad) -> BufferLoad:
-            indices = tuple(
-                Affine(tuple((iteration(n), c) for n, c in index.terms), index.constant)
-                for index in access.indices
-            )
+            indices = tuple(index.rename(iteration) for index in access.indices)
             return read(replace(access, indices=indices))
 
         def read(access: BufferLoad) -> BufferLoad:

@@ -62,7 +62,15 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
         raise OperatorError(
             f"iteration {', '.join(vanished)} cancels out of every index that mentions it"
         )
-    stated = ", ".join(map(str, extents)) or "none"
+    check_extents(extents, used)
+    spatial = _in_order([statement.output])
+    return tuple(
+        Iteration(name, extents[name], "spatial" if name in spatial else "reduce") for name in used
+    )
+
+
+def check_extents(extents: Mapping[str, int], used: Sequence[str]) -> None:
+    """Refuse extents of what indexes nothing, and iterations in use without one."""
     for name in extents:
         if name not in used:
             raise OperatorError(
@@ -70,11 +78,8 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
                 f"{', '.join(used) or 'none'}{suggestion(name, used)}"
             )
     if missing := [name for name in used if name not in extents]:
+        stated = ", ".join(map(str, extents)) or "none"
         raise OperatorError(f"no extent given for {', '.join(missing)}; given are {stated}")
-    spatial = _in_order([statement.output])
-    return tuple(
-        Iteration(name, extents[name], "spatial" if name in spatial else "reduce") for name in used
-    )
 
 
 def _in_order(references: Iterable[Reference]) -> list[str]:

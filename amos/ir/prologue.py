@@ -112,7 +112,7 @@ class Prologue(Elementwise):
             if overrun := load.overrun(extents):
                 raise OperatorError(f"{where}: {overrun}")
             for index in load.indices:
-                if not index.is_injective(extents):
+                if index.find_overlap(extents):
                     raise OperatorError(
                         f"{where}: index {index} of {load.tensor.name!r} is the same for different "
                         f"elements of {self.head}: it is not elementwise"

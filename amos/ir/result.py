@@ -19,8 +19,7 @@ from typing import Any, Literal, get_args
 from amos.errors import OperatorError, ParseError
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.epilogue_parser import parse_epilogue
-from amos.ir.expression_parser import tensors_in
+from amos.ir.expression_parser import parse_epilogue, tensors_in
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.store import Store, check_store, parse_store
 from amos.ir.tokens import to_one_line

@@ -14,7 +14,7 @@ Grammar, where ``index`` is that of :mod:`amos.ir.grammar` with digits for names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -89,10 +89,7 @@ class Store(BufferLoad):
         return replace(
             self,
             tensor=replace(self.tensor, name=tensor(self.tensor.name)),
-            indices=tuple(
-                Affine(tuple((spell(n), c) for n, c in index.terms), index.constant)
-                for index in self.indices
-            ),
+            indices=tuple(index.rename(spell) for index in self.indices),
             digits=tuple(digits.values()),
         )
 
@@ -167,8 +164,7 @@ def _is_determined(digits: Iterable[Digit], extent: int) -> bool:
 def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     """Refuse an access that may reach one element from two points of what its indices name.
 
-    The test is sufficient: an index determines its remaining names if each coefficient exceeds
-    the reach of the smaller ones together, so that the terms form a mixed radix.
+    The test is sufficient: an index determines its remaining names if they do not overlap in it.
 
     Raises:
         OperatorError: no index determines some names.
@@ -176,7 +172,7 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     determined: set[str] = set()
     unsolved = list(load.indices)
     while unsolved:
-        reasons = {index: _find_overlap(index, extents, determined) for index in unsolved}
+        reasons = {index: index.find_overlap(extents, determined) for index in unsolved}
         solved = [index for index, reason in reasons.items() if not reason]
         if not solved:
             index, reason = next(iter(reasons.items()))
@@ -185,20 +181,6 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
             )
         determined.update(name for index in solved for name in index.names)
         unsolved = [index for index in unsolved if reasons[index]]
-
-
-def _find_overlap(index: Affine, extents: Mapping[str, int], determined: Container[str]) -> str:
-    """Return the condition for an index to determine its other names; empty if it does."""
-    reach = 0
-    for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
-        if name in determined or extents[name] == 1:
-            continue
-        if abs(c) <= reach:
-            return (
-                f"the coefficient {c} of {name} must exceed {reach}, the reach of the smaller terms"
-            )
-        reach += abs(c) * (extents[name] - 1)
-    return ""
 
 
 class _StoreReader(IndexReader):

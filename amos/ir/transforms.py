@@ -157,11 +157,9 @@ class Transform(Assignment):
         names = [name for index in into.indices for name in index.names]
         for index, size in zip(into.indices, into.tensor.shape, strict=True):
             count = prod(self.extents[name] for name in index.names)
-            is_dense = index.is_injective(self.extents) and index.bounds(self.extents) == (
-                0,
-                count - 1,
-            )
-            if not is_dense or size > count or len(set(names)) < len(names):
+            is_dense = index.bounds(self.extents) == (0, count - 1) and size <= count
+            overlaps = index.find_overlap(self.extents) or len(set(names)) < len(names)
+            if overlaps or not is_dense:
                 raise OperatorError(f"{self}: expected {into} to reach each element once")
 
     @property

@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Transfer of one instruction; see :class:`amos.streams.codegen.instructions.Transfer`."""
+    """Transfer of one instruction; see :class:`amos.streams.codegen.transfers.Transfer`."""
 
     sram: int
     dram: int
@@ -75,8 +75,8 @@ class Tile:
         """Fragments on chip."""
         return prod(line.length for line in self.lines)
 
-    def rectangles(self) -> Iterator[Rectangle]:
-        """Yield the tile's transfers; addresses count from its first fragment and the tensor's."""
+    def rectangles(self, slot: int = 0, base: int = 0) -> Iterator[Rectangle]:
+        """Yield the tile's transfers between its slot on chip and the tensor's base in DRAM."""
         start = sum(line.start * line.stride for line in self.lines)
         merged: list[Line] = []
         for line in reversed([x for x in self.lines if x.length != 1 or not x.plain]):
@@ -97,8 +97,8 @@ class Tile:
             starts = [at + n * line.stride for at in starts for n in range(line.size)]
         for number, at in enumerate(starts):
             yield Rectangle(
-                sram=number * x.length * y.length,
-                dram=at,
+                sram=slot + number * x.length * y.length,
+                dram=base + at,
                 rows=y.size,
                 columns=x.size,
                 stride=y.stride,

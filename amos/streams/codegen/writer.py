@@ -175,33 +175,12 @@ class Writer(ABC):
         return slot
 
     def _loads_of(self, op: StreamOperand, tile: Tile, slot: int) -> list[Load]:
-        name, base = op.buffer, self.bases[op.name]
-        return [
-            Load(
-                buffer=name,
-                sram=slot + each.sram,
-                dram=base + each.dram,
-                rows=each.rows,
-                columns=each.columns,
-                stride=each.stride,
-                before=each.before,
-                after=each.after,
-            )
-            for each in tile.rectangles()
-        ]
+        rectangles = tile.rectangles(slot, self.bases[op.name])
+        return [Load(buffer=op.buffer, **vars(each)) for each in rectangles]
 
     def _store(self, result: Tile, slot: int) -> None:
-        stores = [
-            Store(
-                buffer=self._leaving,
-                sram=slot + rectangle.sram,
-                dram=self.bases[self.plan.destination.name] + rectangle.dram,
-                rows=rectangle.rows,
-                columns=rectangle.columns,
-                stride=rectangle.stride,
-            )
-            for rectangle in result.rectangles()
-        ]
+        rectangles = result.rectangles(slot, self.bases[self.plan.destination.name])
+        stores = [Store(buffer=self._leaving, **vars(each)) for each in rectangles]
         read = slice(slot, slot + result.fragments)
         self.draft.add(stores, {self.plan.destination.buffer: read})
 

@@ -86,16 +86,9 @@ class _Program(Writer):
         whole = slice(slot, slot + result.fragments)
         arrangement, begin, end = self._over(result, slot)
         factors = _factors(arrangement)
-        alu = Alu(
-            begin=begin,
-            end=end,
-            outer=factors["outer"],
-            inner=factors["inner"],
-            dst=factors["dst"],
-            src=factors["dst"],
-            opcode=step.opcode,
-            immediate=step.immediate,
-        )
+        factors["src"] = factors["dst"]
+        del factors["wgt"]
+        alu = Alu(begin=begin, end=end, **vars(step), **factors)
         self.draft.add([alu], {"uop": slice(begin, end), "acc": whole}, {"acc": whole})
 
     def _over(self, result: Tile, slot: int) -> tuple[Arranged, int, int]:
