@@ -12,7 +12,8 @@ from amos.chains.tiling import SharedLoop, TiledStep, Tiling
 from amos.ir import dtype
 from amos.ir.chain import result_of
 from amos.ir.transforms import Transform
-from amos.validate.chain import check_chain_inputs, run_step
+from amos.validate.buffers import check_inputs
+from amos.validate.chain import run_step
 
 
 def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -31,7 +32,7 @@ def simulate_tiling(tiling: Tiling, inputs: Mapping[str, np.ndarray]) -> np.ndar
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
-    arrays = check_chain_inputs(tiling.chain, inputs)
+    arrays = check_inputs(tiling.chain, inputs)
     result = tiling.chain.result
     out = np.zeros(result.shape, dtype(str(result.dtype)).numpy)
     tile: dict[str, np.ndarray] = {}

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any
 
 from amos._tables import TableReader
@@ -193,10 +194,13 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
 #: Fields of machines that earlier versions lacked, left out where they are empty.
 _LATER = ("stream", "opencl", "host", "operation_pj", "energy_source")
 _LATER_LEVEL = ("read_pj_per_byte", "write_pj_per_byte")
-#: Energies that earlier versions had among the figures of queues.
-_EARLIER_STREAM = ("mac_energy", "buffer_energy", "dram_energy")
-#: Constants of the model that earlier versions had for each maker of CPUs.
-_EARLIER_COSTS = ("read", "late", "scattered", "unrolled", "copied")
+#: Figures that earlier versions had besides.
+_EARLIER: dict[type, tuple[str, ...]] = {
+    Peak: ("fed",),
+    Level: (),
+    StreamUnit: ("mac_energy", "buffer_energy", "dram_energy"),
+    Costs: ("read", "late", "scattered", "unrolled", "copied"),
+}
 
 
 def machine_values(machine: Machine, *, whole: bool = False) -> dict[str, Any]:
@@ -220,28 +224,12 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
     """Rebuild a machine of :func:`machine_values`; those of other versions are a RecordError."""
     reader = TableReader("the record describes no machine of this version", "", RecordError)
 
-    def peak(value: Any, key: str) -> Peak:
+    def read(kind: type, value: Any, key: str) -> Any:
         reader.table(value, key)
-        # Earlier versions had a second figure of each rate.
-        figures = {name: figure for name, figure in value.items() if name != "fed"}
-        return reader.call(Peak, figures, key)
+        figures = {n: x for n, x in value.items() if x is not None and n not in _EARLIER[kind]}
+        return reader.call(kind, figures, key)
 
-    def level(value: Any, key: str) -> Level:
-        reader.table(value, key)
-        return reader.call(Level, {n: x for n, x in value.items() if x is not None}, key)
-
-    def stream(value: Any, key: str) -> StreamUnit:
-        reader.table(value, key)
-        figures = {name: x for name, x in value.items() if name not in _EARLIER_STREAM}
-        return reader.call(StreamUnit, figures, key)
-
-    def costs(value: Any, key: str) -> Costs:
-        reader.table(value, key)
-        figures = {name: x for name, x in value.items() if name not in _EARLIER_COSTS}
-        return reader.call(Costs, figures, key)
-
-    reader.special[Peak], reader.special[Costs] = peak, costs
-    reader.special[Level], reader.special[StreamUnit] = level, stream
+    reader.special |= {kind: partial(read, kind) for kind in _EARLIER}
     needed = [field.name for field in fields(Machine) if field.name not in _LATER]
     figures = {name: value for name, value in values.items() if value is not None}
     return reader.call(Machine, {"gpu": {}, **figures}, "", needed=needed)

@@ -77,15 +77,15 @@ def nest_addresses(loops: Iterable[tuple[int, int]]) -> np.ndarray:
     return addresses
 
 
-def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the inputs to arrays of the operator's shapes and dtypes.
+def check_inputs(op: Operator | Chain, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Convert the inputs to arrays of the shapes and dtypes of an operator or a chain.
 
     A dtype that NumPy lacks is held in its container (bfloat16 in float32); an
     open dtype takes any integer or floating-point array.
 
     Raises:
-        OperatorError: a name, shape or dtype differs from the operator's, or a padding
-            value is none of an array's.
+        OperatorError: a name, shape or dtype differs from the expected one, or a padding value
+            is none of an array's.
     """
     inputs = dictionary(inputs, f"inputs of {op.name}")
     names = [t.name for t in op.inputs]
@@ -95,14 +95,14 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
             f"got {', '.join(map(str, inputs)) or 'none'}"
         )
     arrays = {tensor.name: _check_array(op, tensor, inputs[tensor.name]) for tensor in op.inputs}
-    for load in op.sources:
+    for load in op.sources if isinstance(op, Operator) else ():
         if load.padding and load.tensor.dtype is None:
             where = f"padding of {load.tensor.name!r}"
             check_padding(load.padding, dtype(arrays[load.tensor.name].dtype.name), where)
     return arrays
 
 
-def _check_array(op: Operator, tensor: Tensor, value: np.ndarray) -> np.ndarray:
+def _check_array(op: Operator | Chain, tensor: Tensor, value: np.ndarray) -> np.ndarray:
     array = np.asarray(value)
     where = f"input {tensor.name!r} of {op.name}"
     if array.shape != tensor.shape:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import OperatorError
 from amos.ir import Affine, Assignment, BufferLoad, Chain, dtype
 from amos.ir.chain import Step
-from amos.ir.limits import dictionary
 from amos.ir.transforms import Transform
+from amos.validate.buffers import check_inputs
 from amos.validate.epilogue import apply_epilogue, expression_values, round_values
 
 _COMBINED = {"+": np.add, "max": np.maximum, "min": np.minimum}
@@ -107,28 +106,7 @@ def evaluate_chain(chain: Chain, inputs: Mapping[str, np.ndarray]) -> np.ndarray
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
-    arrays = dict(check_chain_inputs(chain, inputs))
+    arrays = check_inputs(chain, inputs)
     for step in chain.steps:
         arrays[step.output.tensor.name] = run_step(step, arrays)
     return arrays[chain.result.name]
-
-
-def check_chain_inputs(chain: Chain, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the inputs to arrays of the chain's shapes and dtypes, or raise OperatorError."""
-    inputs = dictionary(inputs, f"inputs of {chain.name}")
-    names = [tensor.name for tensor in chain.inputs]
-    if set(inputs) != set(names):
-        raise OperatorError(
-            f"inputs of {chain.name}: expected {', '.join(names)}, "
-            f"got {', '.join(map(str, inputs)) or 'none'}"
-        )
-    arrays = {}
-    for tensor in chain.inputs:
-        array, kind = np.asarray(inputs[tensor.name]), dtype(str(tensor.dtype)).numpy
-        where = f"input {tensor.name!r} of {chain.name}"
-        if array.shape != tensor.shape:
-            raise OperatorError(f"{where}: expected shape {tensor.shape}, got {array.shape}")
-        if array.dtype != kind:
-            raise OperatorError(f"{where}: expected dtype {kind}, got {array.dtype}")
-        arrays[tensor.name] = array
-    return arrays
