@@ -12,7 +12,19 @@ from amos.ir.expression import ACCUMULATORS, Node
 from amos.plan.device_plan import DevicePlan
 
 
-def describe_operator(plan: DevicePlan) -> dict[str, Any]:
+def describe_launch(plan: DevicePlan, **own: Any) -> dict[str, Any]:
+    """Return the contents of ``launch.json``: a device's own, then those of every kernel."""
+    return own | {
+        "arguments": list(_arguments(plan)),
+        "operations": plan.mapping.operator.operations,
+        "intrinsic": plan.mapping.intrinsic.name,
+        "mapping": plan.mapping.name,
+        "schedule": plan.schedule.as_dict(),
+        "operator": _describe_operator(plan),
+    }
+
+
+def _describe_operator(plan: DevicePlan) -> dict[str, Any]:
     """Describe the operator of a kernel, by which its results can be checked."""
     op = plan.mapping.operator
     return {
@@ -40,12 +52,8 @@ def _further(plan: DevicePlan, result: Result) -> dict[str, Any]:
     }
 
 
-def describe_arguments(plan: DevicePlan) -> list[dict[str, Any]]:
-    """Describe the function's arguments, in order: inputs, then results."""
-    return list(_arguments(plan))
-
-
 def _arguments(plan: DevicePlan) -> Iterator[dict[str, Any]]:
+    """Describe the function's arguments, in order: inputs, then results."""
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
     is_preserved = {each.store.tensor.name: not op.fills(each.store) for each in op.further}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
+from amos.ir import Store
 from amos.ir.index_text import Value, text, upper_bound
 
 #: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
@@ -25,6 +27,11 @@ def element_at(shape: Sequence[int], indices: Sequence[Value], wide: str = WIDE_
         return text(total)
     terms = [f"{wide.format(text(i))} * {s}" for i, s in zip(indices, steps, strict=True)]
     return " + ".join(terms)
+
+
+def result_at(store: Store, point: Mapping[str, Value], wide: str = WIDE_CPP) -> str:
+    """Write the place of a result at an operator's iterations."""
+    return element_at(store.tensor.shape, store.at(point), wide)
 
 
 def block(lines: Iterable[str]) -> list[str]:
@@ -57,3 +64,31 @@ def fragment_at(tile: Mapping[str, int], loops: Sequence[str]) -> str:
         t = f"t_{identifier(name)}"
         code = f"({code}) * {tile[name]} + {t}" if code else t
     return code or "0"
+
+
+@dataclass(frozen=True)
+class StepSource:
+    """A source of a step: its fragments' variable, their loops, and statements that read one."""
+
+    variable: str
+    loops: Sequence[str]
+    load: Sequence[str]
+
+
+def multiply_step(
+    tile: Mapping[str, int], loops: Sequence[str], whole: StepSource, single: StepSource, call: str
+) -> list[str]:
+    """Write a step: load a worker's fragments, multiply all pairs.
+
+    Args:
+        whole: the source whose fragments are held all at once.
+        single: the other one.
+        call: the statement for one pair.
+    """
+    count = prod(tile[name] for name in whole.loops)
+    pairs = over_fragments(tile, [name for name in loops if name not in single.loops], [call])
+    return [
+        f"{whole.variable}[{count}];",
+        *over_fragments(tile, whole.loops, [*whole.load]),
+        *over_fragments(tile, single.loops, [f"{single.variable};", *single.load, *pairs]),
+    ]

@@ -8,11 +8,17 @@ convolution is never unfolded in global memory.
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
 
 from amos.codegen.device.access import STEP
 from amos.codegen.device.kernel import DeviceText
-from amos.codegen.device.text import block, fragment_at, identifier, over_fragments, unroll
+from amos.codegen.device.text import (
+    StepSource,
+    block,
+    fragment_at,
+    identifier,
+    multiply_step,
+    unroll,
+)
 from amos.cuda.codegen.copies import copy_code, may_part
 from amos.cuda.codegen.epilogue import epilogue_helpers
 from amos.cuda.codegen.fragments import copy_helpers, fragment_code, lane_place
@@ -219,16 +225,15 @@ class KernelText(DeviceText[GpuPlan]):
             place = fragment_at(tile, loops) if source.number == whole else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
-        partner = 1 - whole
-        count = prod(tile[n] for n in own[whole])
         product = f"multiply_add(c[{fragment_at(tile, tiled)}], {', '.join(pairs)});"
-        products = over_fragments(tile, [n for n in tiled if n not in own[partner]], [product])
-        inner_step = [f"Fragment{'AB'[partner]} {'ab'[partner]}[1];", loads[partner], *products]
-        step = [
-            f"Fragment{'AB'[whole]} {'ab'[whole]}[{count}];",
-            *over_fragments(tile, own[whole], [loads[whole]]),
-            *over_fragments(tile, own[partner], inner_step),
-        ]
+        resident, single = (
+            StepSource(variable, own[number], [loads[number]])
+            for number, variable in (
+                (whole, f"Fragment{'AB'[whole]} {'ab'[whole]}"),
+                (1 - whole, f"Fragment{'BA'[whole]} {'ba'[whole]}[1]"),
+            )
+        )
+        step = multiply_step(tile, tiled, resident, single, product)
         bases = [_warp_base(p, source) for source in p.sources]
         body = [*bases, *unroll("step", p.staged, step)]
         return ["auto multiply = [&](int stage) {", *block(body), "};"]

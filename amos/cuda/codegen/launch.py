@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos.codegen.device.launch import describe_arguments, describe_operator
+from amos.codegen.device.launch import describe_launch
 from amos.cuda.codegen.kernel import KernelText
 from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
 from amos.cuda.plan import GpuPlan
@@ -12,23 +12,18 @@ from amos.cuda.plan import GpuPlan
 
 def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     """Return the contents of ``launch.json``."""
-    op, text = plan.mapping.operator, KernelText(plan, name)
-    return {
-        "kernel": name,
+    text = KernelText(plan, name)
+    return describe_launch(
+        plan,
+        kernel=name,
         **({"start": _elements(text.start, element_blocks(plan))} if text.start else {}),
         **({"end": _elements(text.end, element_blocks(plan, ends=True))} if text.end else {}),
-        "architecture": plan.architecture,
-        "grid": list(plan.grid),
-        "block": [plan.threads, 1, 1],
-        "shared_bytes": plan.shared_bytes,
-        "dynamic_shared_bytes": plan.dynamic_bytes,
-        "arguments": describe_arguments(plan),
-        "operations": op.operations,
-        "intrinsic": plan.mapping.intrinsic.name,
-        "mapping": plan.mapping.name,
-        "schedule": plan.schedule.as_dict(),
-        "operator": describe_operator(plan),
-    }
+        architecture=plan.architecture,
+        grid=list(plan.grid),
+        block=[plan.threads, 1, 1],
+        shared_bytes=plan.shared_bytes,
+        dynamic_shared_bytes=plan.dynamic_bytes,
+    )
 
 
 def _elements(name: str, blocks: int) -> dict[str, Any]:

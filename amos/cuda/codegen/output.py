@@ -8,10 +8,10 @@ from amos.codegen.device.access import locate_result
 from amos.codegen.device.arithmetic import SUM
 from amos.codegen.device.text import (
     block,
-    element_at,
     fragment_at,
     identifier,
     over_fragments,
+    result_at,
     unroll,
 )
 from amos.cuda.codegen.epilogue import write_result
@@ -21,7 +21,7 @@ from amos.cuda.codegen.text import cuda_type
 from amos.cuda.fragment_tiles import tiles_of
 from amos.cuda.plan import GpuPlan
 from amos.intrinsics.expression import to_c
-from amos.ir import Result, Store
+from amos.ir import Result
 from amos.ir.index_text import Expr, Value, variable
 from amos.machine.gpu_costs import WARP
 
@@ -90,7 +90,7 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
     reductions = [
         line
         for result, bits in _meeting(plan).items()
-        for line in combine_lanes(result, kind, _place(result.store, at), at, condition, bits)
+        for line in combine_lanes(result, kind, result_at(result.store, at), at, condition, bits)
     ]
     lines = _results(plan, at, SUM if reductions else value)
     when = f"if ({condition}) " if condition else ""
@@ -114,19 +114,15 @@ def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:
         lines, value = [f"const {cuda_type(kind)} {SUM} = {value};"], SUM
     if op.epilogue is not None:
         value = write_result(op.epilogue, kind, at)
-    out, place = op.stored.tensor.name, _place(op.stored, at)
+    out, place = op.stored.tensor.name, result_at(op.stored, at)
     if plan.parts > 1:
         lines.append(f"atomicAdd({out} + {place}, {value});")
     else:
         lines.append(f"{out}[{place}] = {value};")
     for result in (each for each in op.further if each not in meeting):
-        out, place = result.store.tensor.name, _place(result.store, at)
+        out, place = result.store.tensor.name, result_at(result.store, at)
         if result.reduces:
             lines.append(combine_element(result, kind, place, at))
         else:
             lines.append(f"{out}[{place}] = {write_result(result.epilogue, kind, at)};")
     return lines
-
-
-def _place(store: Store, point: dict[str, Value]) -> str:
-    return element_at(store.tensor.shape, store.at(point))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from amos.codegen.device.arithmetic import SUM
-from amos.codegen.device.text import block, element_at
+from amos.codegen.device.text import block, result_at
 from amos.cuda.codegen.epilogue import write_result, write_wide
 from amos.cuda.codegen.text import INLINE, cuda_type
 from amos.cuda.plan import GpuPlan
@@ -136,7 +136,7 @@ def _by_threads(
         remaining = variable("thread", size)
         for name, extent in reversed(extents.items()):
             at[name], remaining = remaining % extent, remaining // extent
-        place = element_at(result.store.tensor.shape, result.store.at(at))
+        place = result_at(result.store, at)
         lines.append(f"if (thread < {size}) {statement(result, place, at)}")
     return block(lines)
 

@@ -1,46 +1,12 @@
-"""Fragments that work-items hold as vectors: the call of an instruction, a step of a reduction."""
+"""The call of an instruction on fragments that work-items hold as vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from amos.codegen.device.text import block, over_fragments
+from amos.codegen.device.text import block
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import dtype
 from amos.opencl.codegen.text import vector_type
 from amos.opencl.plan import TYPES
-
-
-@dataclass(frozen=True)
-class StepSource:
-    """A source of a step: type of its fragments, their loops, and statements that read one."""
-
-    kind: str
-    loops: Sequence[str]
-    load: Sequence[str]
-
-
-def multiply_step(
-    tile: Mapping[str, int], loops: Sequence[str], whole: StepSource, single: StepSource, call: str
-) -> list[str]:
-    """Write a step: load the fragments of a work-item, multiply all pairs.
-
-    Args:
-        whole: the source whose fragments are held all at once, in ``a``.
-        single: the other one, in ``b``.
-        call: the statement for one pair.
-    """
-    count = 1
-    for name in whole.loops:
-        count *= tile[name]
-    inner = [name for name in loops if name not in single.loops]
-    pairs = over_fragments(tile, inner, [call])
-    return [
-        f"{whole.kind} a[{count}];",
-        *over_fragments(tile, whole.loops, [*whole.load]),
-        *over_fragments(tile, single.loops, [f"{single.kind} b;", *single.load, *pairs]),
-    ]
 
 
 def write_call(name: str, intrinsic: Intrinsic) -> list[str]:

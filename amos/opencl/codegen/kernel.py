@@ -14,13 +14,14 @@ from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result
 from amos.codegen.device.kernel import DeviceText
 from amos.codegen.device.text import (
     WIDE_OPENCL,
+    StepSource,
     block,
-    element_at,
     fragment_at,
+    multiply_step,
     over_fragments,
+    result_at,
     unroll,
 )
-from amos.ir import Store
 from amos.ir.index_text import Value, variable
 from amos.opencl.codegen.borders import list_read_conditions, list_store_conditions, loop_steps
 from amos.opencl.codegen.copies import (
@@ -30,7 +31,7 @@ from amos.opencl.codegen.copies import (
     number_groups,
     split_lanes,
 )
-from amos.opencl.codegen.fragments import StepSource, multiply_step, write_call
+from amos.opencl.codegen.fragments import write_call
 from amos.opencl.codegen.stages import declare_steps, loop_over_steps, stage_step, step_axes
 from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type
 from amos.opencl.plan import TYPES, OpenClPlan
@@ -140,7 +141,7 @@ class KernelText(DeviceText[OpenClPlan]):
         arguments = ", ".join([slots[x.staged.name] for x in p.sources] + [place])
         whole_step, single_step = (
             StepSource(
-                vector_type(source.dtype, source.elements),
+                f"{vector_type(source.dtype, source.elements)} {slots[source.staged.name][0]}",
                 own[source.staged.name],
                 load_fragment(p, source, slots[source.staged.name], local, interior=interior),
             )
@@ -176,7 +177,7 @@ class KernelText(DeviceText[OpenClPlan]):
             locate_result(p, last.staged.fragment, loop_steps(p), split_lanes(last, e, 1))
             for e in (0, last.elements - 1)
         )
-        where = f"{op.stored.tensor.name} + {_place(op.stored, first.at)}"
+        where = f"{op.stored.tensor.name} + {result_at(op.stored, first.at, WIDE_OPENCL)}"
         vector = vector_type(p.accumulator, last.elements)
         whole = [f"{vector_at(vector, where, '__global')} = {place};"]
         interior, conditions = over_fragments(tile, tiled, whole), list_store_conditions(p)
@@ -206,13 +207,9 @@ class KernelText(DeviceText[OpenClPlan]):
         p = self._spelled_plan
         op, kind = p.mapping.operator, p.accumulator
         value = SUM if op.epilogue is None else write_result(OPENCL, op.epilogue, kind, at)
-        lines = [f"{op.stored.tensor.name}[{_place(op.stored, at)}] = {value};"]
+        lines = [f"{op.stored.tensor.name}[{result_at(op.stored, at, WIDE_OPENCL)}] = {value};"]
         for result in op.further:
             value = write_result(OPENCL, result.epilogue, kind, at)
             name = result.store.tensor.name
-            lines.append(f"{name}[{_place(result.store, at)}] = {value};")
+            lines.append(f"{name}[{result_at(result.store, at, WIDE_OPENCL)}] = {value};")
         return lines
-
-
-def _place(store: Store, point: dict[str, Value]) -> str:
-    return element_at(store.tensor.shape, store.at(point), WIDE_OPENCL)

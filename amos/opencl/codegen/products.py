@@ -9,11 +9,17 @@ from functools import cached_property
 from amos.chains.loop_nest import Loop
 from amos.chains.tiling import TiledStep
 from amos.codegen.device.arithmetic import SUM, TextArithmetic
-from amos.codegen.device.text import block, fragment_at, over_fragments, unroll
+from amos.codegen.device.text import (
+    StepSource,
+    block,
+    fragment_at,
+    multiply_step,
+    over_fragments,
+    unroll,
+)
 from amos.ir import BufferLoad, Operator, dtype
 from amos.ir.index_text import Value, text, variable
 from amos.opencl.chains.product import VectorOperand, VectorProduct
-from amos.opencl.codegen.fragments import StepSource, multiply_step
 from amos.opencl.codegen.text import vector_at, vector_type
 from amos.opencl.plan import TYPES
 
@@ -102,7 +108,7 @@ class ProductText:
             own = f"(({TYPES[operand.dtype]} *)&{slot})[{_LANE}]"
             lane = self._element(load, self._lane(operand))
             lines = unroll(_LANE, operand.elements, [f"{own} = {lane};"])
-        return StepSource(kind, self._loops_of(load), lines)
+        return StepSource(f"{kind} {slot[0]}", self._loops_of(load), lines)
 
     def lines(self, loops: Sequence[Loop], names: Mapping[str, str]) -> list[str]:
         """Write all statements under loops of the reduction, with ``names`` of their variables."""
