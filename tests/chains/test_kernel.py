@@ -118,7 +118,7 @@ def test_a_kernel_keeps_rows(
     chain = Chain.parse(text, sizes | {n: size for n, size in wide.items() if n in sizes})
     inputs = random_inputs(chain, np.random.default_rng(0))
     expected = evaluate(chain, inputs)
-    for size in (1, 2, 4, 5):
+    for size in (1, 4) if packs else (2, 5):
         tiling = Tiling.of(chain, {loop: size} | ({"n": 1} if "n" in outer else {}), loop)
         kernel = ChainKernel(best_candidate(chooser, tiling, packs=packs))
         np.testing.assert_allclose(kernel(**inputs), expected, rtol=1e-5, atol=1e-5)

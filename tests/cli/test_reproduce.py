@@ -47,13 +47,15 @@ def test_table_5_under_another_rule(capsys: pytest.CaptureFixture[str]) -> None:
         ("accelerators", {"unit", "counts.paper"}, 15),
         ("heron-table5", {"code", "variables", "by_type.LE"}, 5),
         ("gta-fig10 --seeds 1", {"retain", "mean"}, 4),
-        ("gta-fig8 --seeds 1", {"network", "scheduler"}, None),
+        pytest.param("gta-fig8 --seeds 1", {"network", "scheduler"}, None, marks=pytest.mark.slow),
         (
             "heron-fig12 --seeds 1 --evaluations 8 --method random",
             {"method", "seed", "evaluation", "best_seconds"},
             2 * 8,
         ),
-        ("fig5", {"set", "layer", "pairwise", "recall.40"}, None),
+        pytest.param(
+            "fig5", {"set", "layer", "pairwise", "recall.40"}, None, marks=pytest.mark.slow
+        ),
         (f"fig7 {NETWORKS}", {"network", "seconds", "times.openvino"}, None),
         ("vta --layer C11 --trials 1", {"layer", "cycles"}, 1),
     ],

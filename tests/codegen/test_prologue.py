@@ -68,7 +68,7 @@ def check(op: Operator, unit: str, draws: int, seed: int = 0) -> None:
 @pytest.mark.parametrize("text", [LAST, FIRST])
 @pytest.mark.parametrize("side", ["", "lhs_", "lanes_"])
 def test_cpu(side: str, text: str) -> None:
-    check(quantized(text), f"vnni_dpbusd_{side}m16k4_u8_s8_s32", 3)
+    check(quantized(text), f"vnni_dpbusd_{side}m16k4_u8_s8_s32", 2)
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])

@@ -164,7 +164,7 @@ def _best(kind: type[Search], seed: int, evaluations: int) -> float:
 
 
 @pytest.mark.parametrize(("name", "evaluations", "ratio"), [("ga", 160, 0.95), ("cga", 112, 0.8)])
-@pytest.mark.long
+@pytest.mark.slow
 def test_evolution_beats_chance_at_equal_evaluations(
     name: str, evaluations: int, ratio: float
 ) -> None:

@@ -101,7 +101,7 @@ def test_no_drawn_candidate_of_a_layer_is_below(
     mappings = [*amos.enumerate_mappings(op, unit)][::7]
     bound, rng = bound_of(mappings, machine), np.random.default_rng(0)
     for mapping in mappings:
-        for schedule in ScheduleSpace(mapping, machine).draw(20, rng):
+        for schedule in ScheduleSpace(mapping, machine).draw(6, rng):
             predicted = amos.predict(mapping, machine, schedule)
             assert predicted.traffic_bytes >= bound.traffic_bytes * (1 - 1e-12)
             assert predicted.seconds >= bound.seconds * (1 - 1e-12)

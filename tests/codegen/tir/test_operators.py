@@ -76,11 +76,10 @@ def _summing() -> list[str]:
 
 
 def _cases() -> Iterator[tuple[str, str, str]]:
-    """Every operator on two of the instructions, each pair at one of the shapes in turn."""
+    """Every operator on one of the instructions at one of the shapes, in turns."""
+    units = list(UNITS)
     for n, name in enumerate(_summing()):
-        for m, unit in enumerate(UNITS):
-            if (2 * n + m) % len(UNITS) in (0, 2):
-                yield name, _SHAPES[(n + m) % len(_SHAPES)], unit
+        yield name, _SHAPES[(n + n // len(units)) % len(_SHAPES)], units[n % len(units)]
 
 
 @pytest.mark.parametrize(("name", "kind", "unit"), list(_cases()))

@@ -71,7 +71,13 @@ def candidates(op: Operator, unit: amos.Intrinsic, count: int) -> list[Candidate
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        *((name, text) for name in UNITS for text in TEXTS.values()),
+        # Two of the three, in turns.
+        *(
+            (x, text)
+            for n, x in enumerate(UNITS)
+            for m, text in enumerate(TEXTS.values())
+            if m != n % 3
+        ),
         *((name, DEPTHWISE) for name in LANES),
     ],
 )
@@ -82,7 +88,7 @@ def test_kernels_are_exact(name: str, text: str, implementation: str) -> None:
     op = operator(text, unit)
     inputs = random_inputs(op, np.random.default_rng(0))
     expected = evaluate(op, inputs)
-    for candidate in candidates(op, unit, 2):
+    for candidate in candidates(op, unit, 2 if implementation == "native" else 1):
         kernel = amos.build(candidate, implementation=implementation)
         for got in (kernel(**inputs), kernel.pack(b=inputs["b"])(a=inputs["a"])):
             if expected.dtype.kind == "f":

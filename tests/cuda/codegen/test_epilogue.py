@@ -50,7 +50,10 @@ def inputs(plan: GpuPlan, seed: int) -> dict[str, np.ndarray]:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("number", "text"), list(enumerate(TEXTS)))
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] % 2)) for case in enumerate(TEXTS)],
+)
 def test_every_bit_is_that_of_numpy(number: int, text: tuple[str, dict[str, str]]) -> None:
     plan = program(*text, list(UNITS)[number % len(UNITS)], number)
     emulation = emulate(plan, inputs(plan, number))
