@@ -33,7 +33,12 @@ def repeat_count(count: int, seconds: float, limit: float = math.inf) -> int:
     """Return the number of timings of a kernel: as requested, or as many as time allows.
 
     A slow kernel is timed three times, unless that takes too large a share of the limit.
+
+    Args:
+        seconds: of one timing; 0 if it is less than a tick of a device's clock.
     """
+    if not seconds:
+        return count
     usual, most = int(TIMING / seconds), _SHARE * limit / seconds
     return max(1, int(min(count, max(usual, _FIRST), most)))
 

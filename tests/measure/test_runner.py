@@ -24,6 +24,7 @@ from amos.measure.limits import CoreLock, waiting_seconds
 from amos.measure.messages import Context
 from amos.measure.reference import References, _difference, tolerance
 from amos.measure.runner import measurement_of
+from amos.measure.task import repeat_count
 from amos.plan import Candidate, Schedule
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
@@ -353,3 +354,7 @@ def test_a_slow_kernel_far_behind_its_rival_is_timed_a_few_times(
     """A first run that compiles something does not shorten the others."""
     kernel = SimpleNamespace(times=lambda inputs, *, repeat, flush: [min(once, 0.1)] * repeat)
     assert len(Task(CANDIDATE, rival=rival)._times(kernel, {}, once, 30.0)) == count
+
+
+def test_a_kernel_faster_than_the_clocks_tick_is_timed_as_often_as_requested() -> None:
+    assert repeat_count(10, 0.0) == 10
