@@ -116,7 +116,7 @@ class _InTVM:
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors
         self._names: list[tuple[Any, Any]] = []
-        #: Whether the next call settles its arguments, and names that were bound before one that did.
+        #: Whether the next call settles its arguments, and names bound before one that did.
         self._settles, self._settled = True, 0
 
     def bind_names(self, value: Any) -> Any:
