@@ -12,7 +12,7 @@ from amos.chains.loops import LANES, LocalAssignment
 from amos.codegen.tir.arrays import constant, decode
 from amos.codegen.tir.epilogue import apply_epilogue, cast_result
 from amos.codegen.tir.lane_steps import LaneSteps
-from amos.ir import Affine, BufferLoad
+from amos.ir import Affine, BufferLoad, dtype
 from amos.ir.transforms import Literal, Transform, is_copy
 
 
@@ -193,23 +193,58 @@ def _multiply(
         for combination in product(*map(range, extents.values())):
             place = dict(zip(extents, combination, strict=True))
             column = [place | {first: n} for n in range(count)]
-            vector = [read[frozenset(x.items())] if number else element(x) for x in column]
+            vector = [read[frozenset(x.items())] if number else _Scaled(element(x)) for x in column]
             for literal in group:
                 vector = _product(literal.values, vector, steps)
             for n, value in enumerate(vector):
                 values[frozenset({**place, last: n}.items())] = value
                 if number == len(groups) - 1:
-                    yield place | {last: n}, value
+                    yield place | {last: n}, value.multiply()
         extents[last] = group[-1].shape[0]
 
 
+@dataclass(frozen=True)
+class _Scaled:
+    """A value that is not yet multiplied by a factor.
+
+    Attributes:
+        value: in the dtype of sums.
+        factor: a whole number; 1 of floats.
+    """
+
+    value: Any
+    factor: float = 1
+
+    def multiply(self) -> Any:
+        """Return the value times the factor."""
+        return self.value if self.factor == 1 else _sum([self.factor], [self.value])
+
+
 def _product(
-    matrix: Sequence[Sequence[float]], values: Sequence[Any], steps: LaneSteps
-) -> list[Any]:
+    matrix: Sequence[Sequence[float]], values: Sequence[_Scaled], steps: LaneSteps
+) -> list[_Scaled]:
     """Multiply a vector of values by a matrix."""
     return [
-        values[row.index(1)] if is_copy(row) else steps.value(_sum(row, values)) for row in matrix
+        values[row.index(1)] if is_copy(row) else _combine(row, values, steps) for row in matrix
     ]
+
+
+def _combine(row: Sequence[float], values: Sequence[_Scaled], steps: LaneSteps) -> _Scaled:
+    """Sum values times factors.
+
+    A common factor of integers is left for later: further factors, those of an epilogue among
+    them, are one with it.
+    """
+    factors = [factor * each.factor for factor, each in zip(row, values, strict=True)]
+    common = 1
+    if dtype(str(values[0].value.ty.dtype)).is_integer and any(factors):
+        common = gcd(*map(int, factors))
+        if sum(map(bool, factors)) == 1:
+            (term,) = (n for n, factor in enumerate(factors) if factor)
+            return _Scaled(values[term].value, factors[term])
+        factors = [factor // common for factor in factors]
+    total = _sum(factors, [each.value for each in values])
+    return _Scaled(steps.value(total), common)
 
 
 def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
@@ -224,7 +259,7 @@ def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
     for factor, value in terms:
         if factor:
             term = value.astype(wide)
-            term = term if abs(factor) == 1 else term * tirx.const(abs(factor), wide)
+            term = term if abs(factor) == 1 else term * tirx.const(_wrap(abs(factor), kind), wide)
             if total is None:
                 total = term if factor > 0 else tirx.const(0, wide) - term
             else:
@@ -232,3 +267,9 @@ def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
     if total is None:
         return tirx.const(0, kind)
     return tirx.reinterpret("int32", total.astype("uint32")) if wide == "int64" else total
+
+
+def _wrap(factor: float, kind: str) -> float:
+    """Return the number that equals a factor in the dtype of sums, where integers wrap around."""
+    own = dtype(kind)
+    return (int(factor) - own.limits[0]) % 2**own.bits + own.limits[0] if own.is_integer else factor

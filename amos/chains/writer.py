@@ -182,7 +182,8 @@ class _Writer:
         kind = tirx.ForKind.SERIAL if self.cooperative else tirx.ForKind.PARALLEL
         body = tirx.For(self.core, 0, self.cores, kind, body)
         function = tirx.PrimFunc([*self.whole.values()], body)
-        return function.with_attr("s_tir", True)
+        # Only rows that roll are written by one view of memory and read by another.
+        return function.with_attr({"s_tir": True, "tirx.noalias": not self.tiling.rolls})
 
     def _origins(self) -> dict[str, Any]:
         """Return the positions of shared loops by the number of a tile."""
@@ -358,8 +359,7 @@ class _Writer:
 def _declare(tensor: str, kind: str, shape: Sequence[int], suffix: str = "") -> Any:
     from tvm import tirx
 
-    name = tensor.replace(".", "_") + suffix
-    return tirx.decl_buffer(tuple(shape), container_dtype(kind), name)
+    return tirx.decl_buffer(tuple(shape), container_dtype(kind), tensor.replace(".", "_") + suffix)
 
 
 def _like(buffer: Any, name: str) -> Any:

@@ -33,8 +33,8 @@ RESULTS, ELEMENTS = 4, 6
 #: Points at which polynomials are multiplied, besides 0 and infinity, each with its negative: in
 #: floats those that halve the errors of 1 and 2, which keep integers whole.
 _POINTS = {False: (5 / 8, 3 / 2), True: (1, 2)}
-#: Factors of integer results along each side, and that of all of them in the end.
-_FACTORS, _FACTOR = np.array([24, 12, 6, 6]), 24
+#: Factor of integer results along each side.
+_FACTOR = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +78,10 @@ _PAIRS[1:3, 1:3] = _PAIRS[3:5, 3:5] = [[1, 1], [1, -1]]
 _APART = _PAIRS / np.abs(_PAIRS).sum(1)
 #: ``Bᵀ`` as two matrices, the first of which is applied first: together they have fewer terms.
 INTO_TILES = {integer: (_APART @ own.image, _PAIRS) for integer, own in _MATRICES.items()}
-#: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows; the last matrix makes
-#: all results as many times too large.
+#: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows.
 OUT_OF_TILES = {
-    False: (_PAIRS, _MATRICES[False].results @ _APART, np.eye(RESULTS)),
-    True: (
-        _PAIRS,
-        _MATRICES[True].results * _FACTORS[:, None] / _MATRICES[True].scales @ _APART,
-        np.diag(_FACTOR / _FACTORS),
-    ),
+    False: (_PAIRS, _MATRICES[False].results @ _APART),
+    True: (_PAIRS, _MATRICES[True].results * (_FACTOR / _MATRICES[True].scales) @ _APART),
 }
 #: Bits that integer results are shifted by, and had more before.
 _SHIFT = 6
@@ -95,8 +90,8 @@ _TEXT = (
     "tile[a,b,n,{z}y,x,c] += pairs[b,f] * split[f,j] * pairs[a,e] * split[e,i]"
     " * pad(image[n,{z}4*y+i-{rows},4*x+j-{columns},c]); "
     "product[a,b,n,{d}y,x,k] += {tile} * weight[a,b,{t}c,k]; "
-    "out[n,{d}4*y+p,4*x+q,k] += even[q,v] * merge[v,h] * halves[h,b]"
-    " * even[p,u] * merge[u,g] * halves[g,a] * product[a,b,n,{d}y,x,k]"
+    "out[n,{d}4*y+p,4*x+q,k] += merge[q,h] * halves[h,b] * merge[p,g] * halves[g,a]"
+    " * product[a,b,n,{d}y,x,k]"
 )
 
 
@@ -143,10 +138,10 @@ class Winograd:
         product[a, b, n, y, x, k] += tile[a, b, n, y, x, c] * weight[a, b, c, k]
         """
         into, out_of = INTO_TILES[self.integer], OUT_OF_TILES[self.integer]
-        names = ("split", "pairs", "halves", "merge", "even")
+        names = ("split", "pairs", "halves", "merge")
         pairs = zip(names, (*into, *out_of), strict=True)
         literals = (f"{name} = {self._round(matrix)}" for name, matrix in pairs)
-        extents = dict.fromkeys("abefghij", ELEMENTS) | dict.fromkeys("pquv", RESULTS)
+        extents = dict.fromkeys("abefghij", ELEMENTS) | dict.fromkeys("pq", RESULTS)
         extents |= dict(n=self.image[0], c=self.image[-1], k=self.result[-1])
         extents |= dict(y=self.rows, x=-(-self.result[-2] // RESULTS))
         more, tile = dict(d="", t="", z=""), "tile[a,b,n,y,x,c]"

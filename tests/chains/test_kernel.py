@@ -8,6 +8,7 @@ import pytest
 import amos
 from amos.chains import ChainCandidate, ChainKernel, Tiling, simulate_tiling
 from amos.chains.candidate import slots_of
+from amos.chains.writer import schedule_products, write_chain
 from amos.errors import AmosError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
@@ -145,6 +146,11 @@ def test_constants_are_packed_once(chooser: Chooser, tiles: dict[str, int], roll
     ]
     candidate = best_candidate(chooser, tiling, packs=True)
     assert not any(slot.packed for slot in candidate.slots)
+    products = schedule_products(candidate, dict.fromkeys(candidate.products, "generic"))
+    _, function = write_chain(candidate, products, cores=2)
+    # LLVM may keep what it read over a store, unless rows are written by one view of memory and
+    # read by another.
+    assert bool(function.attrs["tirx.noalias"]) is not bool(rolling)
     kernel = ChainKernel(candidate)
     inputs = random_inputs(chain, np.random.default_rng(0))
     expected = evaluate(chain, inputs)

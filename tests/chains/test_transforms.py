@@ -54,13 +54,13 @@ def _winograd(
     integer = dtype != "float32"
     kind: type = int if integer else float
     split, pairs = INTO_TILES[integer]
-    first, out, even = OUT_OF_TILES[integer]
+    first, merge = OUT_OF_TILES[integer]
     target = "out[n,4*y+p,4*x+q,k]"
     text = (
         _literal("split", split, kind)
         + _literal("pairs", pairs, kind)
         + _literal("first", first, kind)
-        + _literal("merge", even @ out, kind)
+        + _literal("merge", merge, kind)
         + "v[a,b,n,y,x,c] += pairs[b,f] * split[f,j] * pairs[a,e] * split[e,i]"
         + f" * pad(image[n,4*y+i-{pad},4*x+j-{pad},c]);"
         + "m[a,b,n,y,x,k] += v[a,b,n,y,x,c] * weight[a,b,c,k];"
@@ -192,6 +192,32 @@ def test_rows_of_zeros_of_integers(kind: str) -> None:
     chain = Chain.parse(text, {"a": 2, "i": 2, "c": 20}, {"x": kind, "w": "int32"})
     inputs = _draw(chain)
     np.testing.assert_array_equal(_build(Tiling.of(chain, {}))(**inputs), evaluate(chain, inputs))
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("int16", 2**14), ("int32", 2**30)])
+def test_common_factors_of_integers_wrap_around(kind: str, largest: int) -> None:
+    text = (
+        f"l = [[{largest}, {-largest}, 0], [6, 4, 2], [0, -3, 0]]; "
+        f"m = [[1, 1, 3], [0, {largest}, 1]]; w[p,q,c] += m[q,b] * l[b,j] * l[p,i] * x[i,j,c]"
+    )
+    chain = Chain.parse(
+        text, {"p": 3, "q": 2, "b": 3, "i": 3, "j": 3, "c": 20}, {"x": "int8", "w": kind}
+    )
+    inputs = _draw(chain)
+    np.testing.assert_array_equal(_build(Tiling.of(chain, {}))(**inputs), evaluate(chain, inputs))
+
+
+def test_common_factors_of_integers_are_multiplied_once() -> None:
+    from tvm import tirx
+
+    matrix = ((4, -8, 0), (0, 0, -12), (2, 2, 2))
+    literals = [Literal("l", matrix, "p", "i"), Literal("l", matrix, "q", "j")]
+    steps, element = LaneSteps(8), tirx.Var("x", "int32")
+    values = [str(value) for _, value in _multiply(literals, lambda place: element, steps)]
+    # Sums of one row, (a - 2 b) 4 and (a + b + c) 2, of three columns, and of two rows of these.
+    assert len(steps.statements) == 2 * 3 + 3 * 2
+    assert sum(str(x).count("*") for x in steps.statements) == 3 + 3
+    assert sorted(value.count("*") for value in values) == [1] * 9
 
 
 def test_the_definition_in_numpy() -> None:
