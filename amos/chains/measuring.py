@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator, dtype
 from amos.ir.transforms import transforms_of
-from amos.measure.limits import lacks_memory
-from amos.measure.messages import LOADER, Context, Failure
-from amos.measure.reference import STEPS, compare_arrays
-from amos.measure.task import Place, repeat_count
-from amos.records import Measurement
+from amos.measure.reference import STEPS
+from amos.measure.task import Task, repeat_count
 
 
 @dataclass(frozen=True)
-class ChainTask:
-    """One measurement that is asked for.
-
-    Attributes:
-        candidate: the kernel, such as a :class:`~amos.chains.candidate.ChainCandidate`.
-        implementation: ``"native"`` or ``"generic"``; by default what there is.
-        flush: bytes of cache to overwrite before each timing.
-        repeat: timings.
-        place: where to run it; by default on this CPU.
-    """
+class ChainTask(Task):
+    """One requested measurement of a kernel, such as a :class:`~amos.chains.ChainCandidate`."""
 
     candidate: Any
-    implementation: str | None = None
-    flush: int = 0
-    repeat: int = 10
-    place: Place | None = None
+
+    @property
+    def operator(self) -> Any:
+        """The chain."""
+        return self.candidate.chain
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:
@@ -47,41 +35,23 @@ class ChainTask:
     @property
     def needs(self) -> frozenset[Operator | str]:
         """What loads code for the device."""
-        loader = LOADER if self.place is None else self.place.loader
-        return frozenset(filter(None, [loader]))
-
-    def run(self, context: Context) -> Measurement | Failure:
-        """Build, verify, then time it; nothing runs before the cores are ours."""
-        kernel: Any
-        try:
-            kernel = self._build()
-        except AmosError as error:
-            if lacks_memory(error):
-                raise MemoryError(str(error)) from error
-            return Failure("build", str(error))
-        chain = self.candidate.chain
-        inputs, (expected,) = context.references.get(cast(Operator, chain))
-        arguments = kernel.prepare(inputs)
-        context.wait()
-        start = time.perf_counter()
-        kernel.run(arguments)
-        once = time.perf_counter() - start
-        difference, strange = compare_arrays(kernel.result(arguments), expected)
-        judged = Measurement((), expected.size, difference, kernel.implementation)
-        if strange:
-            return replace(judged, failure="nan", message=f"{strange} elements are not a number")
-        if not difference <= chain_tolerance(chain, expected):
-            return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
-        count = repeat_count(self.repeat, once, context.limit)
-        return replace(judged, times=tuple(kernel.times(inputs, repeat=count, flush=self.flush)))
+        return super().needs - {self.operator}
 
     def _build(self) -> Any:
-        """Build the kernel where it runs."""
         if self.place is not None:
             return self.place.build(self.candidate)
         from amos.chains.kernel import ChainKernel
 
         return ChainKernel(self.candidate, self.implementation)
+
+    def _tolerance(self, reference: np.ndarray, number: int) -> float:
+        return chain_tolerance(self.operator, reference)
+
+    def _times(
+        self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
+    ) -> tuple[float, ...]:
+        count = repeat_count(self.repeat, once, limit)
+        return tuple(kernel.times(inputs, repeat=count, flush=self.flush))
 
 
 def chain_tolerance(chain: Chain, expected: np.ndarray) -> float:

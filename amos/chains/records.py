@@ -220,7 +220,7 @@ def replay_chain(record: Record, *, repeat: int = 20) -> ChainReplay:
         notes.append(f"recorded on another machine: {record.machine.model}")
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
-    task = ChainTask(candidate, record.implementation or None, repeat=repeat)
+    task = ChainTask(candidate, repeat, record.implementation or None)
     machine, opened = record.described, None
     if machine is not None:
         opened = target_of(machine).open_executor(ExecutorRequest(machine, timeout=_PATIENCE))

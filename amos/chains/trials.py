@@ -100,7 +100,8 @@ class Measuring:
             return None
         if self.log and (earlier := self.log.find(option.candidate)) is not None:
             return earlier
-        task = ChainTask(option.candidate, self.options.implementation, self.options.flush)
+        how = self.options
+        task = ChainTask(option.candidate, implementation=how.implementation, flush=how.flush)
         limit = self.executor.runner.limit(option.prediction.seconds)
         return measurement_of(self.executor.runner.request(self.executor.place(task), limit))
 

@@ -151,10 +151,13 @@ class Task:
                 message = f"{nan_count} of {reference.size} elements are not a number"
                 return replace(judged, failure="nan", message=message)
             # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
-            if not difference <= tolerance(self.operator, reference, number):
+            if not difference <= self._tolerance(reference, number):
                 message = f"largest difference {difference:g}"
                 return replace(judged, failure="wrong", message=message)
         return judged
+
+    def _tolerance(self, reference: np.ndarray, number: int) -> float:
+        return tolerance(self.operator, reference, number)
 
     def _times(
         self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
