@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 
-from amos.cuda.codegen.kernel import KernelText
-from amos.cuda.codegen.launch import launch_of
+from amos.cuda.codegen.kernel import KernelText, launch_of
 from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
 from amos.cuda.codegen.text import GLOBALS
 from amos.cuda.codegen.toolchain import compilers, portable_code

@@ -30,10 +30,7 @@ def widget(
     Args:
         operator: a name, a layer, math with its extents in it, or an operator.
         intrinsic: the intrinsic; one of your own has to be registered.
-        rule: the first rule.
-        machine: the first machine, by name or as a description.
         commute: also look at the other orders of the sources.
-        engine: the engine; one for all described machines if omitted.
 
     Returns:
         An anywidget. Its ``state`` holds the latest choices, ``verdict`` their

@@ -23,8 +23,7 @@ from amos.ir import Chain, Operator
 from amos.ir.floats import pack, quantize
 from amos.measure.reference import References, tolerance
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.codegen.kernel import KernelText
-from amos.opencl.codegen.launch import launch_of
+from amos.opencl.codegen.kernel import KernelText, launch_of
 from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.codegen.text import GLOBALS, OWN
 from amos.opencl.plan import TYPES, OpenClPlan

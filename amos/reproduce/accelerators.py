@@ -31,7 +31,6 @@ class AcceleratorRow:
     """One definition of one unit, and the operator it was counted with.
 
     Attributes:
-        unit: ``AXPY``, ``GEMV`` or ``CONV``.
         definition: its reason, in words.
         intrinsic: the unit's statement.
         types: number of types for each rule.

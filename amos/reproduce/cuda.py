@@ -51,7 +51,6 @@ class CudaRow:
     """One kernel.
 
     Attributes:
-        operator: name in the library.
         dtype: types of sources and result, as ``"f16->f32"``.
         compiled: whether the compiler accepted it.
         registers: of one thread, as the compiler reports.

@@ -45,7 +45,6 @@ class Fig8bRow:
     Attributes:
         layer: ``DEP1`` to ``DEP7``, the depthwise layers, and ``C2D1`` to ``C2D7``, the pointwise
             ones after them.
-        mapping: of the best candidate.
         seconds: predicted for it.
         gops: operations by the nanosecond at that.
         peak_fraction: share of the dot products that the machine could compute meanwhile.

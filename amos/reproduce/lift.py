@@ -119,7 +119,6 @@ class LayerRate:
     """The fastest kernel that a search of a layer finds.
 
     Attributes:
-        trials: kernels that were tried.
         gflops: 10^9 operations per second of the fastest.
         gflops_after: the same after some trials (Figure 5).
         memory: bytes that it takes besides its tensors, as a share of these (Figure 4).

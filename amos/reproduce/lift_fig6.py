@@ -33,7 +33,6 @@ class FusionRates:
     Attributes:
         fusion: whether sequential loops are fused, one of ``FUSIONS``.
         candidates: valid mappings that were drawn, all different.
-        kernels: different kernels among them.
         failed: mappings whose kernel was too slow, crashed or was wrong.
         gflops: 10^9 operations per second of the fastest.
         gflops_after: median of the best of that many candidates, drawn 100 times.

@@ -24,7 +24,6 @@ class PooledTask:
     """A task of a network with some of its kernels.
 
     Attributes:
-        kind: kind of its anchor.
         weight: how often it occurs.
         operations: arithmetic operations of one occurrence.
         bound: least seconds of the calls of the kernel that the model prefers.

@@ -20,7 +20,6 @@ class Table6Row:
     """One form of one operator.
 
     Attributes:
-        code: the operator's code in the paper.
         definition: the form, and where it deviates.
         deviates: whether the form differs from the operator that the paper counts.
         reason: why the intrinsic cannot be used at all; empty if it can.

@@ -42,7 +42,6 @@ class Tilings:
     Amounts are bytes from and to DRAM, each times the weight of its operand.
 
     Args:
-        mapping: to tile.
         machine: that streams drive, with a rate of its intrinsic.
         domains: sizes of tiles of each loop, spatial loops first; by default all that matter.
     """
@@ -134,7 +133,6 @@ class Tilings:
         """Find the least weighted traffic of any schedule.
 
         Args:
-            weights: of each operand.
             stop: amounts from here on are returned as infinite.
             enough: an amount up to this is returned, even if it is not the least.
         """

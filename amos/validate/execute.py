@@ -49,9 +49,7 @@ def execute_matching(
     every extent at least 2.
 
     Args:
-        intrinsic: the intrinsic; its extents are ignored.
         matrix: matching matrix, intrinsic × software iterations.
-        inputs: an array for each input tensor, by name.
         unit: computes one call; the intrinsic's scalar statement if omitted.
         order: for each source of the intrinsic the index of the operator's source.
 

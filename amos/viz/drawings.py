@@ -29,7 +29,6 @@ class Matrix:
         values: bool, rows × columns.
         colours: for each column the colour of its ones, as a number; ``None`` for none.
         wrong: cells at fault.
-        idle: rows at fault.
     """
 
     title: str

@@ -15,7 +15,7 @@ from amos.codegen.amx import tiles
 from amos.codegen.scheduling import schedule_candidate
 from amos.cuda.codegen import emulate
 from amos.cuda.codegen.emulate import compiler, draw_inputs
-from amos.cuda.codegen.launch import launch_of
+from amos.cuda.codegen.kernel import launch_of
 from amos.cuda.plan import GpuPlan
 from amos.errors import BuildError
 from amos.ir import Operator

@@ -40,7 +40,6 @@ class Parameter:
     """A parameter of the C function.
 
     Attributes:
-        tensor: the operator's tensor that it holds.
         kind: its C type, without qualifiers.
         packed: tensors that it is packed from; empty if it is the tensor itself.
     """

@@ -28,7 +28,8 @@ class Dialect:
 
     Attributes:
         inline: before a function.
-        functions: name → type of its two arguments and of its result, and its body.
+        wrapped: an operation of two ``int``, whose sign is put in, that wraps around.
+        rounded: sum, difference and product of two ``float``, which no compiler fuses.
         rare: name → type, parameters and body of a function, defined only where it is called.
         narrowed: dtype → a ``float`` as an element of it.
         widened: dtype → an element of it as a ``float``.
@@ -41,7 +42,8 @@ class Dialect:
     """
 
     inline: str
-    functions: Mapping[str, tuple[str, str]]
+    wrapped: str
+    rounded: tuple[str, str, str]
     rare: Mapping[str, str]
     narrowed: Mapping[str, str]
     widened: Mapping[str, str]
@@ -51,6 +53,17 @@ class Dialect:
     nearest_integer: str
     nearest: str
     wide: str
+
+    @property
+    def functions(self) -> dict[str, tuple[str, str]]:
+        """Functions of two arguments by name: type of these and of the result, and the body."""
+        names = ("add", "subtract", "multiply")
+        compared = {"greater": "a > b ? a : b", "less": "a < b ? a : b"}
+        integer = dict(zip(names, map(self.wrapped.format, "+-*"), strict=True)) | compared
+        real = dict(zip(names, self.rounded, strict=True)) | compared
+        real["unless_nan"] = "a != a ? a : b"
+        functions = {f"i_{name}": ("int", body) for name, body in integer.items()}
+        return functions | {f"f_{name}": ("float", body) for name, body in real.items()}
 
 
 def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:

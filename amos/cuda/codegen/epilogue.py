@@ -14,19 +14,6 @@ from amos.codegen.device.text import WIDE_CPP
 from amos.cuda.codegen.text import INLINE
 from amos.cuda.plan import GpuPlan
 
-_FUNCTIONS = {
-    "i_add": ("int", "static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))"),
-    "i_subtract": ("int", "static_cast<int>(static_cast<unsigned>(a) - static_cast<unsigned>(b))"),
-    "i_multiply": ("int", "static_cast<int>(static_cast<unsigned>(a) * static_cast<unsigned>(b))"),
-    "i_greater": ("int", "a > b ? a : b"),
-    "i_less": ("int", "a < b ? a : b"),
-    "f_add": ("float", "__fadd_rn(a, b)"),
-    "f_subtract": ("float", "__fsub_rn(a, b)"),
-    "f_multiply": ("float", "__fmul_rn(a, b)"),
-    "f_greater": ("float", "a > b ? a : b"),
-    "f_less": ("float", "a < b ? a : b"),
-    "f_unless_nan": ("float", "a != a ? a : b"),
-}
 #: Rarer ones, which are defined only where they are called.
 _MORE = {
     "i_shift": "int(int a, int b) { return a >> b; }",
@@ -41,7 +28,8 @@ _MORE = {
 }
 CUDA = Dialect(
     inline=INLINE,
-    functions=_FUNCTIONS,
+    wrapped="static_cast<int>(static_cast<unsigned>(a) {} static_cast<unsigned>(b))",
+    rounded=("__fadd_rn(a, b)", "__fsub_rn(a, b)", "__fmul_rn(a, b)"),
     rare=_MORE,
     narrowed={"bfloat16": "__float2bfloat16_rn({})", "float16": "__float2half_rn({})"},
     widened={"bfloat16": "__bfloat162float({})", "float16": "__half2float({})"},

@@ -8,9 +8,11 @@ convolution is never unfolded in global memory.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from amos.codegen.device.access import STEP
 from amos.codegen.device.kernel import DeviceText
+from amos.codegen.device.launch import describe_launch
 from amos.codegen.device.text import (
     StepSource,
     block,
@@ -250,3 +252,24 @@ def _warp_base(plan: GpuPlan, source: SharedOperand) -> str:
     if lane_place(plan, source):
         terms.append(f"lane_{'ab'[source.number]}()")
     return f"const {cuda_type(source.tile.dtype)} *const from_{source.name} = {' + '.join(terms)};"
+
+
+def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
+    """Return the contents of ``launch.json``."""
+    text = KernelText(plan, name)
+    return describe_launch(
+        plan,
+        kernel=name,
+        **({"start": _elements(text.start, element_blocks(plan))} if text.start else {}),
+        **({"end": _elements(text.end, element_blocks(plan, ends=True))} if text.end else {}),
+        architecture=plan.architecture,
+        grid=list(plan.grid),
+        block=[plan.threads, 1, 1],
+        shared_bytes=plan.shared_bytes,
+        dynamic_shared_bytes=plan.dynamic_bytes,
+    )
+
+
+def _elements(name: str, blocks: int) -> dict[str, Any]:
+    """Describe the launch of the function before or after, with the same arguments."""
+    return {"kernel": name, "grid": [blocks, 1, 1], "block": [ELEMENT_THREADS, 1, 1]}

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from amos.cuda.codegen.kernel import KernelText
-from amos.cuda.codegen.launch import launch_of
+from amos.cuda.codegen.kernel import KernelText, launch_of
 from amos.cuda.codegen.toolchain import image_for
 from amos.cuda.plan import GpuPlan
 from amos.cuda.runtime.driver import Device, KernelError

@@ -8,10 +8,12 @@ operator's loops is read as zero and not stored, so that every schedule synchron
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from amos.codegen.device.access import STEP, locate_result
 from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result
 from amos.codegen.device.kernel import DeviceText
+from amos.codegen.device.launch import describe_launch
 from amos.codegen.device.text import (
     WIDE_OPENCL,
     StepSource,
@@ -31,9 +33,15 @@ from amos.opencl.codegen.copies import (
     number_groups,
     split_lanes,
 )
-from amos.opencl.codegen.fragments import write_call
 from amos.opencl.codegen.stages import declare_steps, loop_over_steps, stage_step, step_axes
-from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type
+from amos.opencl.codegen.text import (
+    OPENCL,
+    OWN,
+    loose_vectors,
+    vector_at,
+    vector_type,
+    write_call,
+)
 from amos.opencl.plan import TYPES, OpenClPlan
 
 #: Function of a call; steps that are unrolled of one loop, and at most of several.
@@ -213,3 +221,16 @@ class KernelText(DeviceText[OpenClPlan]):
             name = result.store.tensor.name
             lines.append(f"{name}[{result_at(result.store, at, WIDE_OPENCL)}] = {value};")
         return lines
+
+
+def launch_of(plan: OpenClPlan, name: str) -> dict[str, Any]:
+    """Return the contents of ``launch.json``."""
+    return describe_launch(
+        plan,
+        kernel=name,
+        machine=plan.machine.name,
+        extensions=list(plan.implementation.requires),
+        global_size=plan.groups * plan.items,
+        local_size=plan.items,
+        local_bytes=plan.local_bytes,
+    )

@@ -27,9 +27,8 @@ from amos.ir.expression import Typed
 from amos.ir.index_text import Expr, Value, text
 from amos.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
-from amos.opencl.codegen.fragments import write_call
 from amos.opencl.codegen.products import ProductText, call_name
-from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors
+from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, write_call
 from amos.opencl.plan import TYPES
 
 #: What a reduction begins with.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from amos.codegen.c.types import KEYWORDS, MACROS
 from amos.codegen.device.arithmetic import Dialect
-from amos.codegen.device.text import WIDE_OPENCL
+from amos.codegen.device.text import WIDE_OPENCL, block
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.opencl.plan import TYPES
 
@@ -42,22 +43,10 @@ OWN = re.compile(
     r"|[abce]|[ir]\d+|group|item|stage|steps?|sum|leaving|piece|valid|element"
     r"|queue|done|items|status|zero|lane|(?:first|item|t|at|local|step)_\w*"
 )
-_WRAPPED = "as_int(as_uint(a) {} as_uint(b))"
 OPENCL = Dialect(
     inline="static",
-    functions={
-        "i_add": ("int", _WRAPPED.format("+")),
-        "i_subtract": ("int", _WRAPPED.format("-")),
-        "i_multiply": ("int", _WRAPPED.format("*")),
-        "i_greater": ("int", "a > b ? a : b"),
-        "i_less": ("int", "a < b ? a : b"),
-        "f_add": ("float", "a + b"),
-        "f_subtract": ("float", "a - b"),
-        "f_multiply": ("float", "a * b"),
-        "f_greater": ("float", "a > b ? a : b"),
-        "f_less": ("float", "a < b ? a : b"),
-        "f_unless_nan": ("float", "a != a ? a : b"),
-    },
+    wrapped="as_int(as_uint(a) {} as_uint(b))",
+    rounded=("a + b", "a - b", "a * b"),
     rare={
         "i_shift": "int(int a, int b) { return a >> b; }",
         "f_divide": "float(float a, float b) { return a / b; }",
@@ -124,3 +113,25 @@ def loose_vectors(lines: Sequence[str]) -> list[str]:
         f"aligned({sizes[kind.rstrip('0123456789')]}))) {{ {kind} at; }} loose_{kind};"
         for kind in used
     ]
+
+
+def write_call(name: str, intrinsic: Intrinsic) -> list[str]:
+    """Write the instruction as a function of vectors, which returns the new accumulator."""
+    implementation = implementations(intrinsic.name)["opencl"]
+    lines = [implementation.headers.strip()] if implementation.headers.strip() else []
+    tensors = [load.tensor for load in intrinsic.operands]
+    types = [TYPES[dtype(str(tensor.dtype)).name] for tensor in tensors]
+    kinds = [vector_type(str(tensor.dtype), tensor.elements) for tensor in tensors]
+    names = [tensor.name for tensor in tensors]
+    parameters = ", ".join(f"{kind} {each}_" for kind, each in zip(kinds, names, strict=True))
+    if implementation.function:
+        arguments = ", ".join(f"{each}_" for each in names)
+        body = [f"return {implementation.function}({arguments});"]
+    else:
+        constant = {each: "const " * (each != names[-1]) for each in names}
+        body = [
+            f"{constant[each]}{kind} *{each} = ({constant[each]}{kind} *)&{each}_;"
+            for kind, each in zip(types, names, strict=True)
+        ]
+        body += [implementation.source.strip(), f"return {names[-1]}_;"]
+    return [*lines, f"static {kinds[-1]} {name}({parameters}) {{", *block(body), "}", ""]

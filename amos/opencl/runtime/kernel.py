@@ -13,7 +13,7 @@ from amos.ir.floats import pack, quantize, unpack
 from amos.machine.machine import Machine
 from amos.opencl.chains.candidate import ParallelCandidate
 from amos.opencl.codegen import KernelText
-from amos.opencl.codegen.launch import launch_of
+from amos.opencl.codegen.kernel import launch_of
 from amos.opencl.codegen.parallel import ParallelKernel
 from amos.opencl.plan import OpenClPlan
 from amos.opencl.runtime.loader import Device, Kernel, KernelError, ResourceError

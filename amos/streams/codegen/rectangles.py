@@ -20,7 +20,6 @@ class Line:
     """Fragments of a tile along one dimension.
 
     Attributes:
-        size: how many are there.
         stride: from one to the next in DRAM.
         before: zeros before them.
         after: zeros after them.

@@ -17,9 +17,7 @@ class Transfer(Instruction):
     """A rectangle of fragments between DRAM and a buffer, where it is contiguous.
 
     Attributes:
-        dram: its first fragment in DRAM.
         rows: of the rectangle, without padding.
-        columns: the same.
         stride: fragments from row to row in DRAM.
         before: rows and columns of zeros before it; of loads.
         after: the same after it.
@@ -76,7 +74,6 @@ class Transfers:
     Attributes:
         numbers: of each in the stream.
         sizes: fragments of each on chip.
-        moved: to or from DRAM.
         padding: of zeros.
         region: number of the region in DRAM; -1 where nothing moves.
         same: of each a number; those of equal ones move in one direction between one buffer

@@ -40,7 +40,6 @@ class Writer(ABC):
     """Writes the stream of a plan: loads of tiles that are not on chip, their sums, stores.
 
     Args:
-        plan: the plan.
         buffers: memories on chip; that of an operand has :attr:`StreamOperand.buffer` as name.
         leaving: the buffer whose fragments results are in DRAM; by default the destination's.
     """

@@ -40,12 +40,9 @@ class LayerRun:
     Attributes:
         name: of its function in the model.
         stream: name of the first layer that runs the same stream.
-        operator: that the unit computes.
-        instruction: that computes its products.
         cycles: from its first instruction to the end of its last one.
         busy_cycles: in which each queue works.
         moved_bytes: from and to DRAM.
-        products: that it adds up.
         utilization: share of the unit's peak.
         transfer_share: share of the port's rate to DRAM.
         host_steps: that the host does of the group, in words.

@@ -35,7 +35,6 @@ class Layer:
 
     Attributes:
         name: of its function in the model.
-        kernel: the stream in a simulator.
         site: nodes that it replaces, and their operands.
         host_steps: that the host does of the group, in words.
         shifted: names of unsigned sources, which reach the unit less 128.
