@@ -49,10 +49,7 @@ def fig8b_command(
 
 
 def fig9_command(
-    machine: _Machine = "a100",
-    layer: _Layers = None,
-    csv: Csv = None,
-    as_json: AsJson = False,
+    machine: _Machine = "a100", layer: _Layers = None, csv: Csv = None, as_json: AsJson = False
 ) -> None:
     """Two fixed mappings beside the whole space on ResNet-18, by the model."""
     from amos.reproduce.fig9 import FIXED, PAPER, fig9, mean_drop

@@ -64,8 +64,7 @@ SampleFile = Annotated[
     typer.Option(metavar="FILE.npz", help="Inputs by name, with an axis of samples in front."),
 ]
 RecordFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Written by amos tune; else the model decides."),
+    Path | None, typer.Option(metavar="FILE", help="Written by amos tune; else the model decides.")
 ]
 OutputFolder = Annotated[
     Path | None,
@@ -87,8 +86,7 @@ def report_command(
     machine: options.MachineName = "host",
     files: options.IntrinsicFiles = None,
     bounds: Annotated[
-        bool,
-        typer.Option("--bounds", help="Also find what no schedule on a unit falls below."),
+        bool, typer.Option("--bounds", help="Also find what no schedule on a unit falls below.")
     ] = False,
     shape: InputShapes = None,
     bucket: BucketSizes = None,
@@ -155,8 +153,7 @@ def tune_command(
         int, typer.Option(min=1, metavar="N", help="Of all kernels, each at least one.")
     ] = 600,
     scheduler: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="equal, round_robin, gradient, dual or bound."),
+        str, typer.Option(metavar="NAME", help="equal, round_robin, gradient, dual or bound.")
     ] = "bound",
     retain: Annotated[
         float | None,

@@ -54,8 +54,7 @@ MachineName = Annotated[
     typer.Option(metavar="NAME", help="A name that `amos machines list` shows, or a TOML file."),
 ]
 Extents = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=SIZE,...", help="Extents of iterations."),
+    list[str] | None, typer.Option(metavar="NAME=SIZE,...", help="Extents of iterations.")
 ]
 Dtypes = Annotated[
     list[str] | None,
@@ -65,8 +64,7 @@ Dtypes = Annotated[
     ),
 ]
 TensorDtypes = Annotated[
-    list[str] | None,
-    typer.Option("--dtype", metavar="TENSOR=DTYPE,...", help="dtypes of tensors."),
+    list[str] | None, typer.Option("--dtype", metavar="TENSOR=DTYPE,...", help="dtypes of tensors.")
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -177,8 +175,7 @@ ExecutorAddress = Annotated[
     ),
 ]
 Implementation = Annotated[
-    str | None,
-    typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
+    str | None, typer.Option(metavar="KIND", help="native or generic; native where the CPU can.")
 ]
 TilingName = Annotated[
     str, typer.Option(metavar="NAME", help="hardware, divisors of loops, or few schedules.")

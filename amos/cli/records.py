@@ -66,8 +66,7 @@ def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
 def best_command(
     file: File,
     operator: Annotated[
-        str | None,
-        typer.Argument(metavar="OPERATOR", help="Only this one, as the table names it."),
+        str | None, typer.Argument(metavar="OPERATOR", help="Only this one, as the table names it.")
     ] = None,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Also of other machines and versions of an intrinsic.")

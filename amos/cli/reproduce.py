@@ -220,8 +220,7 @@ def gta_fig10_command(
 @app.command("heron-fig12")
 def heron_fig12_command(
     machine: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Scored by the model; 'host' compiles and measures."),
+        str, typer.Option(metavar="NAME", help="Scored by the model; 'host' compiles and measures.")
     ] = "a100",
     evaluations: Annotated[int, typer.Option(metavar="N", help="Scores for each run.")] = 300,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each method.")] = 10,

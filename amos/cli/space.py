@@ -116,8 +116,7 @@ def _tell(report: dict[str, Any], space: ScheduleSpace, as_json: bool) -> None:
         ],
     )
     print_table(
-        ["constraint", "type", "rule"],
-        [[str(c), c.type, c.rule] for c in space.csp.constraints],
+        ["constraint", "type", "rule"], [[str(c), c.type, c.rule] for c in space.csp.constraints]
     )
     for key in ("by_role", "by_type", "by_rule"):
         counts = ", ".join(f"{name} {count}" for name, count in report[key].items())

@@ -40,8 +40,7 @@ Settings = Annotated[
     ),
 ]
 PointsFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Keep every point here; go on from what it has."),
+    Path | None, typer.Option(metavar="FILE", help="Keep every point here; go on from what it has.")
 ]
 Workers = Annotated[
     str | None,

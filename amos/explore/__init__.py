@@ -11,13 +11,6 @@ from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions
 from amos.explore.run import explore
 
-__all__ = [
-    "METHODS",
-    "Exploration",
-    "MeasureOptions",
-    "Problem",
-    "SearchOptions",
-    "explore",
-]
+__all__ = ["METHODS", "Exploration", "MeasureOptions", "Problem", "SearchOptions", "explore"]
 
 make_callable(__name__, "amos._kernels:explore")

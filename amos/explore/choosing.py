@@ -98,11 +98,7 @@ class Chooser:
     """
 
     def __init__(
-        self,
-        machine: str | Machine,
-        *,
-        core: bool = False,
-        intrinsics: Sequence[Intrinsic] = (),
+        self, machine: str | Machine, *, core: bool = False, intrinsics: Sequence[Intrinsic] = ()
     ) -> None:
         self.machine = machine
         self._core = core

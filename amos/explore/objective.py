@@ -11,13 +11,7 @@ import numpy as np
 
 from amos.machine import Machine
 from amos.mapping import Mapping as LoopMapping
-from amos.perfmodel import (
-    Prediction,
-    check_energies,
-    evaluate,
-    prediction_of,
-    total_joules,
-)
+from amos.perfmodel import Prediction, check_energies, evaluate, prediction_of, total_joules
 from amos.plan import Candidate, Schedule, Value, batch_of
 from amos.plan.target import target_of
 from amos.records import Trial

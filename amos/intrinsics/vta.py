@@ -31,11 +31,7 @@ def intrinsics() -> Iterator[Intrinsic]:
         [
             Memory.parse("inp.Src1[] = global.Src1[addr_a]", capacity=32 << 10),
             Memory.parse("wgt.Src2[] = global.Src2[addr_b]", capacity=256 << 10),
-            Memory.parse(
-                "global.Dst[addr_c] = acc.Dst[]",
-                capacity=128 << 10,
-                write_interval=3,
-            ),
+            Memory.parse("global.Dst[addr_c] = acc.Dst[]", capacity=128 << 10, write_interval=3),
         ],
         family="vta",
         source=_SOURCE,

@@ -127,11 +127,7 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
     )
     first = ARCHITECTURES.index(what.since)
     yield Implementation(
-        name,
-        "cuda",
-        _cuda(what, columns),
-        headers=_HEADERS,
-        architectures=ARCHITECTURES[first:],
+        name, "cuda", _cuda(what, columns), headers=_HEADERS, architectures=ARCHITECTURES[first:]
     )
 
 

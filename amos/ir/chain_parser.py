@@ -350,10 +350,7 @@ class _AssignmentReader(ExpressionReader):
         tensor = Tensor(name, tuple(self.extents[n] for n in names), kind)
         destination = BufferLoad(tensor, tuple(Affine(((n, 1),)) for n in names))
         return Assignment(
-            expression=expression,
-            destination=destination,
-            iterations=iterations,
-            combiner=combiner,
+            expression=expression, destination=destination, iterations=iterations, combiner=combiner
         )
 
 

@@ -111,10 +111,7 @@ def _tensors(
 
 
 def _shape(
-    name: str,
-    accesses: Sequence[Reference],
-    ranges: Mapping[str, int],
-    shape: Sequence[int] | None,
+    name: str, accesses: Sequence[Reference], ranges: Mapping[str, int], shape: Sequence[int] | None
 ) -> tuple[int, ...]:
     ranks = sorted({len(access.indices) for access in accesses})
     if len(ranks) > 1:

@@ -9,14 +9,6 @@ from amos.plan.schedule import Candidate, CpuSchedule, Schedule, batch_of
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value
 
-__all__ = [
-    "Candidate",
-    "CpuSchedule",
-    "LoopBatch",
-    "Schedule",
-    "Structure",
-    "Value",
-    "batch_of",
-]
+__all__ = ["Candidate", "CpuSchedule", "LoopBatch", "Schedule", "Structure", "Value", "batch_of"]
 
 make_callable(__name__, "amos.plan.planning:plan")

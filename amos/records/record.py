@@ -17,13 +17,7 @@ from amos.machine.identity import Identity, identify_host
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate
 from amos.plan.target import target_of
-from amos.records.canonical import (
-    digest,
-    fingerprint,
-    machine_from,
-    operator_from,
-    operator_values,
-)
+from amos.records.canonical import digest, fingerprint, machine_from, operator_from, operator_values
 from amos.records.measurement import Measurement, Trial
 from amos.schedule import ScheduleSpace
 from amos.validate.naming import matching_name

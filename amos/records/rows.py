@@ -121,9 +121,7 @@ def decode(values: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def read_definitions(
-    stored: Iterable[Sequence[Any]],
-) -> dict[tuple[str, str], dict[str, Any]]:
+def read_definitions(stored: Iterable[Sequence[Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     """Read undamaged definitions by intrinsic and version.
 
     Records are valid without them, so a damaged one is left out.

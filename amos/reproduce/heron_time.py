@@ -142,10 +142,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def heron_table10(
-    trials: int = 40,
-    names: Sequence[str] = (),
-    seed: int = 0,
-    progress: Progress | None = None,
+    trials: int = 40, names: Sequence[str] = (), seed: int = 0, progress: Progress | None = None
 ) -> list[HeronTable10Row]:
     """Search the first case of each operator by each method, and say how long it takes."""
     selected = _select(trials, names, seed)
@@ -161,10 +158,7 @@ def heron_table10(
 
 
 def heron_fig14(
-    trials: int = 40,
-    names: Sequence[str] = (),
-    seed: int = 0,
-    progress: Progress | None = None,
+    trials: int = 40, names: Sequence[str] = (), seed: int = 0, progress: Progress | None = None
 ) -> list[HeronFig14Row]:
     """Divide the time of Heron's method into its parts, for three cases of each operator."""
     selected = _select(trials, names, seed)

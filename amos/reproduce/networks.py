@@ -153,11 +153,7 @@ def _bert() -> Any:
 
     for _ in range(12):
         query, key, value = (
-            g.add(
-                "Transpose",
-                g.reshape(affine(x, width), 0, 0, heads, -1),
-                perm=[0, 2, 1, 3],
-            )
+            g.add("Transpose", g.reshape(affine(x, width), 0, 0, heads, -1), perm=[0, 2, 1, 3])
             for _ in range(3)
         )
         score = g.add("MatMul", query, g.add("Transpose", key, perm=[0, 1, 3, 2]))

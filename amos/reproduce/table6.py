@@ -61,11 +61,7 @@ _FORMS = (
 )
 #: The same for forms that, in our reading, are other operators than the counted ones.
 _DEVIATING = (
-    (
-        "C2D",
-        "out[k,p,q] += image[c,p+r,q+s] * weight[k,c,r,s]",
-        "one sample, no loop over a batch",
-    ),
+    ("C2D", "out[k,p,q] += image[c,p+r,q+s] * weight[k,c,r,s]", "one sample, no loop over a batch"),
     (
         "T2D",
         "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[c,k,r,s]",

@@ -200,10 +200,7 @@ class CompiledKernel(Shown):
         self._run(*arguments)
 
     def times(
-        self,
-        inputs: MappingType[str, Any] | None = None,
-        repeat: int = 10,
-        flush: int = 0,
+        self, inputs: MappingType[str, Any] | None = None, repeat: int = 10, flush: int = 0
     ) -> tuple[float, ...]:
         """Measure the seconds of one run ``repeat`` times after a warm-up.
 

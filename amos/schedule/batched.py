@@ -83,10 +83,7 @@ class _Batch:
             ok &= bounds.hold(test, a, b)
         into = columns[ok]
         for row in bounds.low:
-            self.low[row, into], self.high[row, into] = (
-                bounds.low[row][ok],
-                bounds.high[row][ok],
-            )
+            self.low[row, into], self.high[row, into] = (bounds.low[row][ok], bounds.high[row][ok])
         self.positions[name][into] = choice[ok]
         return ok
 
@@ -114,11 +111,7 @@ class _Columns:
         self.high[target] = operation.reduce([self.upper(term) for term in parts])
 
     def select(
-        self,
-        target: int,
-        choices: Sequence[Choice],
-        at: _Array | None,
-        allowed: Sequence[int],
+        self, target: int, choices: Sequence[Choice], at: _Array | None, allowed: Sequence[int]
     ) -> None:
         """Bound the choice at a position, or at any allowed one while it is undecided."""
 

@@ -26,8 +26,7 @@ _SEED = 20220618
 
 
 def check(
-    intrinsics: Sequence[Intrinsic],
-    progress: Callable[[Report], None] | None = None,
+    intrinsics: Sequence[Intrinsic], progress: Callable[[Report], None] | None = None
 ) -> list[Report]:
     """Check intrinsics with everything that this machine has."""
     intrinsics = [unit.ordered for unit in intrinsics]  # as implementations take fragments

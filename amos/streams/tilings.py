@@ -47,10 +47,7 @@ class Tilings:
     """
 
     def __init__(
-        self,
-        mapping: Mapping,
-        machine: Machine,
-        domains: Sequence[Sequence[int]] | None = None,
+        self, mapping: Mapping, machine: Machine, domains: Sequence[Sequence[int]] | None = None
     ) -> None:
         self.structure, self.machine = Structure(mapping), machine
         self._domains = domains

@@ -144,8 +144,7 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
         return read(load)
     by = dict(zip(prologue.dimensions, load.indices, strict=True))
     node = substitute(
-        prologue.expression,
-        lambda access: read(replace(access.substitute(by), padded=load.padded)),
+        prologue.expression, lambda access: read(replace(access.substitute(by), padded=load.padded))
     )
     return Value(node, None).with_node(node, prologue.dtype)
 

@@ -91,10 +91,7 @@ def mapping(mapping: Mapping) -> list[Block]:
 def placing(place: VirtualMapping) -> list[Block]:
     """Compute and memory mapping as expressions."""
     kind = type(place).__name__.removesuffix("Mapping")
-    return [
-        Heading(f"{kind} mapping {place.mapping.name}"),
-        Code(str(place), place.latex()),
-    ]
+    return [Heading(f"{kind} mapping {place.mapping.name}"), Code(str(place), place.latex())]
 
 
 def verdict(verdict: Verdict) -> list[Block]:

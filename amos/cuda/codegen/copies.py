@@ -46,10 +46,7 @@ class _Gather(Access):
         place = column_text(source, text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
         self.shared = text(
-            sum(
-                (local[axis.name] * axis.stride for axis in source.axes),
-                row * source.row + begin,
-            )
+            sum((local[axis.name] * axis.stride for axis in source.axes), row * source.row + begin)
         )
         #: Lines that the place in shared memory needs.
         self.placing = list(self.lines)

@@ -64,10 +64,7 @@ def list_store_conditions(plan: OpenClPlan) -> list[str]:
 
 
 def _end_conditions(
-    plan: OpenClPlan,
-    sides: Sequence[str],
-    firsts: Mapping[str, Value],
-    spans: Mapping[str, int],
+    plan: OpenClPlan, sides: Sequence[str], firsts: Mapping[str, Value], spans: Mapping[str, int]
 ) -> list[str]:
     """Write conditions that loops have more steps, and fill sides of a fragment in each."""
     ends = {loop.name: loop.extent for loop in plan.spatial}

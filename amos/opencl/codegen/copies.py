@@ -314,10 +314,7 @@ def _all(conditions: Sequence[str]) -> str:
 def number_groups(plan: OpenClPlan, grid: TaskMapping) -> list[str]:
     """Write the group's first value of each loop, and the work-item's place in it."""
     lines = []
-    for worker, name, tasks in (
-        ("group", "first", grid),
-        ("item", "item", plan.worker_tasks),
-    ):
+    for worker, name, tasks in (("group", "first", grid), ("item", "item", plan.worker_tasks)):
         places = zip(plan.spatial, tasks.at(variable(worker, tasks.workers)), strict=True)
         for loop, place in places:
             value = place * plan.spans[loop.name] if name == "first" else place

@@ -34,14 +34,7 @@ from amos.opencl.codegen.copies import (
     split_lanes,
 )
 from amos.opencl.codegen.stages import declare_steps, loop_over_steps, stage_step, step_axes
-from amos.opencl.codegen.text import (
-    OPENCL,
-    OWN,
-    loose_vectors,
-    vector_at,
-    vector_type,
-    write_call,
-)
+from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type, write_call
 from amos.opencl.plan import TYPES, OpenClPlan
 
 #: Function of a call; steps that are unrolled of one loop, and at most of several.

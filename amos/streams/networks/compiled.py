@@ -118,10 +118,7 @@ class UnitNetwork(CallableNetwork):
         return replace(compiled, check=compiled._compare_whole(arrays, results, expected))
 
     def _compare_whole(
-        self,
-        arrays: Sequence[Any],
-        results: Sequence[np.ndarray],
-        expected: Sequence[np.ndarray],
+        self, arrays: Sequence[Any], results: Sequence[np.ndarray], expected: Sequence[np.ndarray]
     ) -> Check:
         """Compare the whole with the results of the model's framework, or raise NetworkError."""
         network, regions = self.network, self.network.networks.values()

@@ -34,10 +34,7 @@ class Run:
 
 
 def simulate(
-    stream: Stream,
-    dram: MappingType[str, np.ndarray] | None,
-    unit: StreamUnit,
-    port: float,
+    stream: Stream, dram: MappingType[str, np.ndarray] | None, unit: StreamUnit, port: float
 ) -> Run:
     """Run a stream.
 

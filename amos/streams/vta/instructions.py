@@ -111,10 +111,7 @@ class Gemm(Looped):
             raise StreamError(
                 f"{self}: an accumulator is written again before {_WRITE_INTERVAL} cycles passed"
             )
-        sources = {
-            "inp": self.check(memory, "inp", inp),
-            "wgt": self.check(memory, "wgt", wgt),
-        }
+        sources = {"inp": self.check(memory, "inp", inp), "wgt": self.check(memory, "wgt", wgt)}
         return Access({"uop": uops, **sources, **written}, written)
 
     def execute(self, memory: Memory, run: Sequence[Any]) -> None:
