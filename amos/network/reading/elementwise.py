@@ -14,12 +14,12 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
 def _read_plain(node: NodeSource) -> Operand:
-    x, *others = (node.input(n) for n in range(len(node.inputs)))
+    x, *operands = (node.input(n) for n in range(len(node.inputs)))
     if node.opset < 7 and "axis" in node.attributes:  # then an axis said how operands align
-        (y,) = others
+        (y,) = operands
         trailing_axes = len(x.shape) - int(node.attributes["axis"]) - len(y.shape)
-        others = [node.reshape(y, (*y.shape, *[1] * trailing_axes))]
-    return node.emit(node.operation, x, *others)
+        operands = [node.reshape(y, (*y.shape, *[1] * trailing_axes))]
+    return node.emit(node.operation, x, *operands)
 
 
 def _read_variadic(node: NodeSource) -> Operand:
