@@ -25,6 +25,7 @@ from amos.chains.transforms import write_transform
 from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.arrays import constant, container_dtype
 from amos.codegen.tir.cpu import vectorize_tail
+from amos.codegen.tir.lowering import compact_buffers
 from amos.codegen.tir.program import Argument, Program, stage
 from amos.codegen.tir.statements import serialize
 from amos.ir import Operator
@@ -341,17 +342,13 @@ class _Writer:
             assert operand is not None
             function = pack_function(operand, buffers[source].shape)
             read, written = function.params
-            body = [
-                _view(read, buffers[source]),
-                _view(written, self.packed[name, source]),
-                serialize(function.body),
-            ]
-            yield from self._guard(body, depth)
+            views = _view(read, buffers[source]), _view(written, self.packed[name, source])
+            yield from self._guard([*views, serialize(function.body)], depth)
         body = []
         for tensor, own in product.parameters.items():
             ahead = self.whole if tensor in self.constants else buffers
             body.append(_view(own, self.packed.get((name, tensor), ahead[tensor])))
-        computed = product.function.body
+        computed = compact_buffers(product.function).body
         body.append(computed if self.cooperative else serialize(computed))
         yield from self._guard(body, tiled.depth)
 

@@ -47,7 +47,8 @@ def compile_function(
         larger: whether its buffers may need more room than a stack has.
         shared: whether buffers may have the same memory, one after the other.
         views: whether buffers begin within others. TVM would share expressions of where they
-            begin, and use them ahead of the loops that define them.
+            begin, and use them ahead of the loops that define them. It would also look for the
+            least shapes of all buffers, which chains have already; that takes longer than LLVM.
         checked: whether a call with other arguments is an error, also from a program without AMOS.
 
     Raises:
@@ -64,6 +65,7 @@ def compile_function(
         "tirx.disable_storage_rewrite": not shared,
     }
     disabled = ["s_tir.HoistIfThenElse"] if has_dependent_conditions(module) else []
+    disabled += ["s_tir.CompactBufferAllocation"] if views else []
     try:
         with tvm.transform.PassContext(config=config, disabled_pass=disabled):
             return tvm.compile(align_to_bytes(module), target=target, tir_pipeline=passes)

@@ -13,7 +13,7 @@ from amos.network.external.library import calls_of
 from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine, straight_line
 from amos.network.graph import Graph, GraphBuilder, Operand
 from amos.network.loops.functions import LoopFunctions
-from amos.network.loops.scheduling import scheduled_loops
+from amos.network.loops.scheduling import needs_exact_rounding, schedule_loops
 from amos.network.operations import numpy_dtype
 
 
@@ -27,10 +27,16 @@ def graph_of(make: Callable[..., Any], *ports: tuple[Sequence[int], str]) -> Gra
 
 def line_of(graph: Graph) -> tuple[StraightLine, dict[str, Any]]:
     """The calls of a graph that no kernel computes, and the scheduled functions of its loops."""
+    line, functions = unscheduled_line_of(graph)
+    return line, schedule_loops(functions, needs_exact_rounding(functions.values()))
+
+
+def unscheduled_line_of(graph: Graph) -> tuple[StraightLine, dict[str, Any]]:
+    """The calls of a graph that no kernel computes, and the functions of its loops."""
     loops = LoopFunctions()
     region: Any = SimpleNamespace(network=SimpleNamespace(graph=graph), kernels={})
     line = straight_line("main", graph, calls_of(region, loops))
-    return line, scheduled_loops(loops.functions)
+    return line, loops.functions
 
 
 def text_of(graph: Graph) -> str:

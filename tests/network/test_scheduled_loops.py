@@ -15,7 +15,14 @@ from onnx import TensorProto, helper
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder, Node
 from amos.network.loops import scheduling
-from tests.network.lines import compile_loops, graph_of, line_of, run_graph, text_of
+from tests.network.lines import (
+    compile_loops,
+    graph_of,
+    line_of,
+    run_graph,
+    text_of,
+    unscheduled_line_of,
+)
 from tests.network.models import Builder, compile_whole, load_whole
 
 #: Emits something of one input.
@@ -272,15 +279,16 @@ def test_constants_keep_64_bits() -> None:
     np.testing.assert_array_equal(compiled(values), values + np.arange(16))
 
 
-def test_a_process_that_scheduled_nothing_compiles_rounded_products() -> None:
-    """Helper processes get functions with operators of AMOS that they have not defined."""
+def test_another_process_schedules_and_compiles_rounded_products() -> None:
+    """Helper processes get functions as text, and have not defined AMOS's operators."""
 
     def make(b: GraphBuilder, x: Node) -> Any:
         product = b.emit("Mul", x, Constant(np.full((1,), 0.3, np.float32)))
         return b.emit("Round", b.emit("Add", product, Constant(np.full((1,), 0.7, np.float32))))
 
-    text = scheduling.to_text(line_of(graph_of(make, ((300, 64), "float32")))[1])
-    assert "amos_rounded" in text
-    module = "amos.network.loops.scheduling"
-    code = f"import sys; from {module} import object_code; object_code(sys.stdin.read())"
+    functions = unscheduled_line_of(graph_of(make, ((300, 64), "float32")))[1]
+    exact = scheduling.needs_exact_rounding(functions.values())
+    assert exact and "amos_rounded" in str(scheduling.schedule_loops(functions, exact))
+    text, module = scheduling.to_text(functions), "amos.network.loops.scheduling"
+    code = f"import sys; from {module} import object_code; object_code(sys.stdin.read(), True)"
     subprocess.run([sys.executable, "-c", code], input=text, text=True, check=True)

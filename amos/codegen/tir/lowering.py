@@ -10,6 +10,28 @@ from amos.codegen.tir.rounding import unmark_settled
 from amos.codegen.tir.statements import has_dependent_conditions, has_names
 
 
+def compact_buffers(function: Any) -> Any:
+    """Shrink the buffers of a scheduled function to what is read of them."""
+    load_tvm()
+    import tvm
+    from tvm.s_tir.transform import CompactBufferAllocation
+
+    passes = tvm.ir.transform.Sequential([*_list_block_passes(), CompactBufferAllocation()])
+    return passes(tvm.IRModule({"main": function}))["main"]
+
+
+def _list_block_passes() -> list[Any]:
+    """List the passes that place buffers, and leave blocks without iterations of their own."""
+    from tvm.s_tir import transform
+
+    return [
+        transform.CanonicalizeLoop(),
+        transform.LowerInitBlock(),
+        transform.PlanAndUpdateBufferAllocationLocation(),
+        transform.ConvertBlocksToOpaque(),
+    ]
+
+
 def lower(module: Any, share: bool = True, views: bool = False) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
@@ -29,11 +51,8 @@ def lower(module: Any, share: bool = True, views: bool = False) -> Any:
 
     blocks, flat = s_tir.transform, tirx.transform
     flatten = [
-        blocks.CanonicalizeLoop(),
-        blocks.LowerInitBlock(),
-        blocks.PlanAndUpdateBufferAllocationLocation(),
-        blocks.ConvertBlocksToOpaque(),
-        blocks.CompactBufferAllocation(),
+        *_list_block_passes(),
+        *([] if views else [blocks.CompactBufferAllocation()]),
         blocks.LowerMatchBuffer(),
         blocks.StmtSimplify(),
         blocks.LowerOpaqueBlock(),

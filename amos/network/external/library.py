@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,12 @@ def write_library(models: Sequence[CompiledRegion], folder: Path) -> Library:
 def _write_programs(
     models: Sequence[CompiledRegion],
 ) -> tuple[Mapping[str, Any], list[StraightLine]]:
-    """Return the scheduled functions of loops by name, and the program of each network."""
+    """Return the functions of loops by name, and the program of each network."""
     loops, programs = LoopFunctions(), list[StraightLine]()
     for model in models:
         calls = calls_of(model, loops)
         programs.append(straight_line(model.function, model.network.graph, calls))
-    return scheduling.scheduled_loops(loops.functions), programs
+    return loops.functions, programs
 
 
 def calls_of(model: CompiledRegion, loops: LoopFunctions) -> list[Call]:
@@ -148,9 +149,11 @@ def _write_objects(
     named = [*functions.items()]
     count = min(_MOST_MODULES, -(-len(named) // _FUNCTIONS))
     parts = [scheduling.to_text(dict(named[number::count])) for number in range(count)]
+    exact = scheduling.needs_exact_rounding(functions.values())
     try:
-        keys = [key_of("loops", text) for text in parts]
-        for number, code in enumerate(map_in_processes(scheduling.object_code, parts, keys=keys)):
+        keys = [key_of("loops", text, exact) for text in parts]
+        written = map_in_processes(scheduling.object_code, parts, repeat(exact), keys=keys)
+        for number, code in enumerate(written):
             codes[f"loops{number}"] = code
     except HelperLost as error:
         raise NetworkError(f"{models[0].network.name}: {error}") from error

@@ -6,7 +6,7 @@ Each function gets one simple schedule: outer loops parallel, the innermost spat
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from math import copysign, inf, prod
 from pathlib import Path
@@ -41,7 +41,7 @@ _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
 def to_text(functions: Mapping[str, Any]) -> str:
-    """Serialize scheduled functions of TensorIR by name, for another process."""
+    """Serialize functions of TensorIR by name, for another process."""
     load_tvm()
     import tvm
     from tvm_ffi.serialization import to_json_graph_str
@@ -49,15 +49,16 @@ def to_text(functions: Mapping[str, Any]) -> str:
     return str(to_json_graph_str(tvm.IRModule(functions)))
 
 
-def object_code(text: str) -> bytes:
-    """Compile scheduled functions, texts of :func:`to_text`, to an object file for this CPU."""
+def object_code(text: str, exact: bool) -> bytes:
+    """Schedule functions, texts of :func:`to_text`, and compile them for this CPU."""
     load_tvm()
     import tvm
     from tvm_ffi.serialization import from_json_graph_str
 
     define_operators()
     pipeline = register_pipeline("amos_engine", fence_products)
-    module = from_json_graph_str(text)
+    functions = {each.name_hint: f for each, f in from_json_graph_str(text).functions.items()}
+    module = tvm.IRModule(schedule_loops(functions, exact))
     try:
         with tvm.transform.PassContext(config=UNCHECKED):
             compiled = tvm.tirx.build(module, target=host_target(), pipeline=pipeline)
@@ -74,11 +75,21 @@ def code_of(module: Any) -> bytes:
         return path.read_bytes()
 
 
-def scheduled_loops(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Schedule functions of :class:`amos.network.loops.functions.LoopFunctions`."""
+def needs_exact_rounding(functions: Iterable[Any]) -> bool:
+    """Return whether functions round floats to integers.
+
+    A quantized result may lie halfway between two quanta, and then depends on every rounding.
+    """
+    return any(map(quantizes, functions))
+
+
+def schedule_loops(functions: Mapping[str, Any], exact: bool) -> dict[str, Any]:
+    """Schedule functions of :class:`amos.network.loops.functions.LoopFunctions`.
+
+    Args:
+        exact: whether products are rounded before they are added.
+    """
     load_tvm()
-    # A quantized result may lie halfway between two quanta, and then depends on every rounding.
-    exact = any(map(quantizes, functions.values()))
     results = {}
     for name, function in functions.items():
         scheduled = _begin_at_infinity(propagate_nan(_schedule_loops(function)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from amos.chains.candidate import slots_of
 from amos.chains.tiling import Tiling
@@ -53,14 +53,11 @@ def choose_fused(
     sites: dict[Chain, list[ChainSite]] = {}
     for site in match_chains(network):
         sites.setdefault(site.chain, []).append(site)
-    tilings = {chain: list_tilings(chain, machine) for chain in sites}
-    if count == 1:
-        tilings = {chain: _select_bands(each, machine) for chain, each in tilings.items()}
-    _search_in_parallel(sites, tilings, chooser)
+    lowered = _lower_chains(sites, chooser, count)
     ranking: dict[Chain, tuple[FusedChain, ...]] = {}
     savings: dict[Chain, float] = {}
     for chain, (site, *_) in sites.items():
-        if not (modelled := lower_chain(chain, tilings[chain], chooser, count)):
+        if not (modelled := lowered[chain]):
             continue
         kernels = put_recorded_first(modelled, chooser, count, ranked)
         predicted = predict_separate(site, modelled[0], chooser)
@@ -85,7 +82,7 @@ def choose_fused(
 
 
 def _select_bands(tilings: Sequence[Tiling], machine: Machine) -> Sequence[Tiling]:
-    """Select of bands that roll those that cores share most evenly, of these the largest.
+    """Select the bands that cores share most evenly, of these the largest.
 
     The model predicts them fastest, so that products of others are not searched.
     """
@@ -94,7 +91,7 @@ def _select_bands(tilings: Sequence[Tiling], machine: Machine) -> Sequence[Tilin
         """Return the largest share of the bands that a core has, and the number of bands."""
         return -(-bands.count // machine.cores) / bands.count, bands.count
 
-    return sorted((each for each in tilings if each.rolls), key=busiest_share)[:1] or tilings
+    return sorted((each for each in tilings if each.rolls), key=busiest_share)[:1]
 
 
 def predict_separate(site: ChainSite, lowering: FusedChain, chooser: Chooser) -> float:
@@ -150,20 +147,47 @@ def _find_measured(
     return total
 
 
+def _lower_chains(
+    sites: Mapping[Chain, Sequence[ChainSite]], chooser: Chooser, count: int
+) -> dict[Chain, tuple[FusedChain, ...]]:
+    """Lower chains on all cores; bands that roll after their products, which chains share.
+
+    Args:
+        sites: of each chain.
+        count: of kernels of a chain.
+    """
+    machine, bands = chooser.target(()), dict[Chain, Sequence[Tiling]]()
+    for chain in filter(is_layered, sites):
+        tilings = list_tilings(chain, machine)
+        if any(each.rolls for each in tilings):
+            bands[chain] = _select_bands(tilings, machine) if count == 1 else tilings
+    _search_in_parallel(sites, bands, chooser)
+    searched = [chain for chain in sites if chain not in bands]
+    keys = [chooser.result_key("chain", chain, count) for chain in searched]
+    results = chooser.map_in_processes(
+        _lower_alone, searched, repeat(count), keys=keys, lost=lambda _: ()
+    )
+    lowered = dict(zip(searched, results, strict=True))
+    return lowered | {x: lower_chain(x, each, chooser, count) for x, each in bands.items()}
+
+
+def _lower_alone(chooser: Chooser, chain: Chain, count: int) -> tuple[FusedChain, ...]:
+    """Lower a chain whose tilings share no products with those of others."""
+    return lower_chain(chain, list_tilings(chain, chooser.target(())), chooser, count)
+
+
 def _search_in_parallel(
     sites: Mapping[Chain, Sequence[ChainSite]],
-    tilings: Mapping[Chain, Sequence[Tiling]],
+    bands: Mapping[Chain, Sequence[Tiling]],
     chooser: Chooser,
 ) -> None:
-    """Search the kernels of layers, and of their bands that roll, on all cores."""
-    layered = [chain for chain in sites if is_layered(chain)]
+    """Search the kernels of all layers, and of their bands that roll, on all cores."""
     chooser.search_in_parallel(
-        group.operator for chain in layered for group in sites[chain][0].groups
+        group.operator for chain in sites for group in sites[chain][0].groups
     )
     chooser.core.search_in_parallel(
         slot.operator
-        for chain in layered
-        for bands in tilings[chain]
-        if bands.rolls
-        for slot in slots_of(bands, frozenset())
+        for tilings in bands.values()
+        for each in tilings
+        for slot in slots_of(each, frozenset())
     )
