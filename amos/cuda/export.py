@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 
 from amos.cuda.codegen.kernel import KernelText, launch_of
-from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
-from amos.cuda.codegen.text import GLOBALS
+from amos.cuda.codegen.reductions import element_blocks
+from amos.cuda.codegen.text import ELEMENT_THREADS, GLOBALS
 from amos.cuda.codegen.toolchain import compilers, portable_code
 from amos.cuda.plan import GpuPlan
 from amos.cuda.runtime import driver, loader, timing

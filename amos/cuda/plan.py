@@ -45,7 +45,7 @@ from amos.machine.gpu_costs import (
 )
 from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
-from amos.plan.device_plan import DevicePlan
+from amos.plan.device_plan import DevicePlan, narrow_results
 from amos.plan.nest import Nest
 from amos.plan.schedule import Schedule, batch_of
 from amos.plan.staging import StagedOperand
@@ -57,8 +57,6 @@ STATIC_LIMIT = 48 * 1024
 _GRID_Y, _INT = 65535, 2**31 - 1
 #: Bytes that fragments in shared memory begin at multiples of.
 _ALIGNMENT = 32
-#: Bits of an element that reductions are put together in.
-_TOGETHER = 32
 #: Accumulators that ``atomicAdd`` takes on every architecture.
 _ATOMIC = ("float32", "float64", "int32")
 
@@ -68,17 +66,6 @@ def architecture_of(machine: Machine) -> str:
     if not machine.architecture:
         raise BuildError(f"machine {machine.name!r} has no CUDA architecture among its features")
     return f"sm_{machine.architecture}"
-
-
-def narrow_results(mapping: Mapping) -> Iterator[str]:
-    """Explain why CUDA kernels cannot combine a reduction in its own result."""
-    for result in mapping.operator.further:
-        kind = dtype(str(result.tensor(mapping.intrinsic.dtypes[-1]).dtype))
-        if result.reduces and kind.bits < _TOGETHER:
-            yield (
-                f"CUDA kernels put a reduction together in its own result, as s32 or f32, and "
-                f"{result} leaves {kind.short}"
-            )
 
 
 @dataclass(frozen=True)
@@ -237,7 +224,7 @@ class GpuPlan(DevicePlan):
                 )
         if self.schedule.stages > 2 and here < ASYNC:
             yield f"{self.schedule.stages} stages need cp.async, which begins with sm_80"
-        yield from narrow_results(self.mapping)
+        yield from narrow_results(self.mapping, "CUDA")
         if self.schedule.split > 1 and (epilogues := self.mapping.operator.epilogues):
             yield (
                 "a split reduction has no whole sum in any block, which the epilogue "

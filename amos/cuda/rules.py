@@ -11,7 +11,6 @@ from functools import partial
 
 from amos.cuda.banks import swizzle_period
 from amos.cuda.fragment_tiles import Tile, tiles_of
-from amos.cuda.plan import narrow_results
 from amos.cuda.registers import fragment_registers
 from amos.errors import ScheduleError
 from amos.ir import dtype
@@ -24,6 +23,7 @@ from amos.machine.gpu_costs import (
     THREAD_REGISTERS,
     WARP,
 )
+from amos.plan.device_plan import narrow_results
 from amos.plan.operand import Operand
 from amos.schedule import rules
 from amos.schedule.constraints import In
@@ -88,7 +88,7 @@ def blocks(draft: Draft) -> None:
     copies that do not stall the warp.
     """
     context = draft.context
-    for narrow in narrow_results(context.mapping):
+    for narrow in narrow_results(context.mapping, "CUDA"):
         raise ScheduleError(f"{context.mapping.operator.name}: {narrow}")
     if not context.spatial:
         return

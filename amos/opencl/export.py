@@ -59,6 +59,13 @@ class _Kernel:
     names: list[str]
 
     @property
+    def functions(self) -> dict[str, dict[str, Any]]:
+        """Launches by the identifier of their function, in order."""
+        launch = self.launch
+        named = {"start": launch.get("start"), "kernel": launch, "end": launch.get("end")}
+        return {name: each for name, each in named.items() if each}
+
+    @property
     def sizes(self) -> list[int]:
         return [size_of(argument) for argument in self.launch["arguments"]]
 
@@ -119,7 +126,8 @@ def _kernel(request: Request) -> _Kernel:
 
 def _header(kernel: _Kernel) -> str:
     set_arguments = "\n".join(
-        f"  if (!status) status = clSetKernelArg(kernel, {number}, sizeof(cl_mem), &{name});"
+        f"  if (!status) status = clSetKernelArg({function}, {number}, sizeof(cl_mem), &{name});"
+        for function in kernel.functions
         for number, name in enumerate(kernel.names)
     )
     described = zip(kernel.launch["arguments"], kernel.names, kernel.sizes, strict=True)
@@ -130,20 +138,28 @@ def _header(kernel: _Kernel) -> str:
         if argument["zeroed"]
     )
     clear = f"  const cl_uchar zero = 0;\n{cleared}" if cleared else ""
-    launch = kernel.launch
-    return f"""// Enqueues {launch["kernel"]} of kernel.cl; queues are in order.
+    launch, sizes, calls, last = kernel.launch, [], [], [*kernel.functions][-1]
+    for function, own in kernel.functions.items():
+        items = "items" if own is launch else f"{function}_items"
+        sizes.append(f"{items} = {own['global_size']}")
+        group = "&group" if own is launch else "NULL"
+        calls.append(
+            f"  if (!status)\n    status = clEnqueueNDRangeKernel(queue, {function}, 1, NULL, "
+            f"&{items}, {group}, 0, NULL, {'done' if function == last else 'NULL'});\n"
+        )
+    functions = ", ".join(f"cl_kernel {function}" for function in kernel.functions)
+    named = ", ".join(each["kernel"] for each in kernel.functions.values())
+    return f"""// Enqueues {named} of kernel.cl; queues are in order.
 #pragma once
 #include <CL/cl.h>
 
 // Buffers hold row-major tensors. `done` may be NULL.
-static cl_int enqueue_{launch["kernel"]}(cl_command_queue queue, cl_kernel kernel,
+static cl_int enqueue_{launch["kernel"]}(cl_command_queue queue, {functions},
     {", ".join(f"cl_mem {name}" for name in kernel.names)}, cl_event *done) {{
-  const size_t items = {launch["global_size"]}, group = {launch["local_size"]};
+  const size_t {", ".join(sizes)}, group = {launch["local_size"]};
   cl_int status = CL_SUCCESS;
 {set_arguments}
-{clear}  if (!status)
-    status = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &group, 0, NULL, done);
-  return status;
+{clear}{"".join(calls)}  return status;
 }}
 """
 
@@ -181,6 +197,12 @@ def _test(kernel: _Kernel, allowed: list[float]) -> str:
         buffers="\n".join(buffers),
         compared="\n".join(compared),
         passed=passed,
+        functions=", ".join(kernel.functions),
+        created="\n".join(
+            f'  cl_kernel {name} = clCreateKernel(program, "{each["kernel"]}", &status);\n'
+            "  check(status);"
+            for name, each in kernel.functions.items()
+        ),
     )
 
 
@@ -249,10 +271,9 @@ int main(void) {{
   const char *rounded = able & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT
       ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
   check(clBuildProgram(program, 1, &device, rounded, NULL, NULL));
-  cl_kernel kernel = clCreateKernel(program, "{name}", &status);
-  check(status);
+{created}
 {buffers}
-  check(enqueue_{name}(queue, kernel, {passed}, NULL));
+  check(enqueue_{name}(queue, {functions}, {passed}, NULL));
   check(clFinish(queue));
 {compared}
   printf("{name}: %s\\n", wrong ? "WRONG" : "right");

@@ -30,7 +30,7 @@ from amos.machine.opencl_unit import OpenClUnit
 from amos.mapping.mapping import Mapping as LoopMapping
 from amos.opencl.groups import VECTORS, VectorFragment, WorkGroups, fragments_of, is_serial
 from amos.opencl.schedule import OpenClSchedule
-from amos.plan.device_plan import DevicePlan
+from amos.plan.device_plan import DevicePlan, narrow_results
 from amos.plan.nest import Nest
 from amos.plan.schedule import Schedule, batch_of
 
@@ -80,9 +80,7 @@ def list_problems(mapping: LoopMapping) -> Iterator[str]:
     missing = (kinds - TYPES.keys()) | ({"float16", "bfloat16"} & {*intrinsic.dtypes})
     for kind in sorted(missing):
         yield f"OpenCL kernels have no elements of type {dtype(kind).short}"
-    for result in operator.further:
-        if result.reduces:
-            yield f"OpenCL kernels leave no reduction of their output, got {result}"
+    yield from narrow_results(mapping, "OpenCL")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from amos.errors import BuildError
-from amos.intrinsics import Intrinsic
-from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping as LoopMapping
 from amos.opencl.groups import WorkGroups
@@ -79,15 +76,6 @@ class OpenCl(Target):
         return describe_overflows(
             machine, {"local memory": (groups.local_bytes, unit_of(machine).local_bytes)}
         )
-
-    def check_operator(self, operator: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
-        """Refuse results that no kernel leaves."""
-        for result in operator.further:
-            if result.reduces:
-                raise BuildError(
-                    f"{operator.name} on {machine.name}: OpenCL kernels leave no reduction of "
-                    f"their output, got {result}"
-                )
 
     def open_executor(self, request: ExecutorRequest) -> Executor | None:
         """Open a device that pyopencl finds: ``opencl``, or ``opencl:WORDS`` of its name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
@@ -11,13 +11,28 @@ from math import prod
 import numpy as np
 
 from amos.errors import BuildError, TaskMappingError
-from amos.ir import Tensor
+from amos.ir import Tensor, dtype
 from amos.ir.index_text import Value
 from amos.ir.tasks import TaskMapping, repeat, spatial
+from amos.mapping.mapping import Mapping
 from amos.plan.device_schedule import DeviceSchedule
 from amos.plan.groups import Groups
 from amos.plan.schedule import Plan
 from amos.plan.staging import staged_sources
+
+#: Bits of an element that reductions are put together in.
+_TOGETHER = 32
+
+
+def narrow_results(mapping: Mapping, language: str) -> Iterator[str]:
+    """Explain which reductions of the output a kernel cannot combine in their own result."""
+    for result in mapping.operator.further:
+        kind = dtype(str(result.tensor(mapping.intrinsic.dtypes[-1]).dtype))
+        if result.reduces and kind.bits < _TOGETHER:
+            yield (
+                f"{language} kernels put a reduction together in its own result, as s32 or f32, "
+                f"and {result} leaves {kind.short}"
+            )
 
 
 @dataclass(frozen=True)

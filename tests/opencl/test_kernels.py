@@ -82,6 +82,49 @@ def test_kernels_on_the_host(tmp_path: Path) -> None:
             assert difference <= allowed, str(plan)
 
 
+#: Reductions of a product's output: with and without lanes of a vector that meet, and ends.
+REDUCTIONS = (
+    "top[i] max= acc",
+    "low[j] min= relu(acc) then s32(acc * 2)",
+    "all[] += acc",
+    "each[i,j] = acc * 2",
+)
+
+
+def _reducing(dtype: str = "f32") -> tuple[Operator, str]:
+    kinds, unit = (BYTES, CASES["bytes"][3]) if dtype == "s8" else ({}, MAD)
+    tensors = dict.fromkeys(("a", "b", "out"), "float32") | kinds
+    op = Operator.parse(GEMM, extents=dict(i=7, j=21, k=6), dtypes=tensors, name="reducing")
+    for text in REDUCTIONS:
+        op = op.with_result(text)
+    return op, unit
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s8"])
+def test_reductions_of_the_output_on_the_host(dtype: str, tmp_path: Path) -> None:
+    op, unit = _reducing(dtype)
+    mapping = amos.enumerate_mappings(op, unit)[0]
+    drawn = ScheduleSpace(mapping, POCL).draw(3, np.random.default_rng(0))
+    plans = [OpenClPlan.of(mapping, each, POCL) for each in drawn]
+    inputs = random_inputs(op, np.random.default_rng(1))
+    expected = evaluate(op, inputs)
+    assert isinstance(expected, tuple)
+    for plan, runs in zip(plans, run_kernels(plans, [inputs] * 3, tmp_path), strict=True):
+        for results in runs:
+            for got, right in zip(results, expected, strict=True):
+                np.testing.assert_array_equal(got, right, str(plan))
+    # Elements of a vector that meet in one are combined before one of them is put to it.
+    source = KernelText(plans[0]).source
+    assert ("part_0" in source) == (dtype == "f32")
+
+
+def test_reductions_in_fewer_bits_are_refused() -> None:
+    op = _operator("gemm").with_result("top[i] max= acc then f16(acc)")
+    mapping = amos.enumerate_mappings(op, MAD)[0]
+    with pytest.raises(BuildError, match="in its own result, as s32 or f32, and top.* leaves f16"):
+        OpenClPlan.of(mapping, OpenClSchedule(), POCL)
+
+
 def test_barriers_stand_in_loops_that_all_work_items_run() -> None:
     """No barrier is under a condition or in the copies of a work-item."""
     (plan, *_) = [p for p in _plans("gemm", 12) if p.local_bytes and p.items > 1]
@@ -258,6 +301,24 @@ def test_kernels_on_a_device() -> None:
     measure = amos.MeasureOptions(executor="opencl")
     result = amos.explore(_operator("gemm"), MAD, machine="pocl", trials=4, measure=measure)
     assert [trial.measurement.failure for trial in result.trials if trial.measurement] == [""] * 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")
+def test_reductions_on_a_device() -> None:
+    """NaN stays, and cores that put to one element at once lose nothing."""
+    from amos.opencl.runtime.kernel import OpenClKernel
+
+    op, unit = _reducing()
+    space = amos.enumerate_mappings(op, unit)
+    inputs = random_inputs(op, np.random.default_rng(1))
+    inputs["a"][3, 2] = np.nan
+    expected = evaluate(op, inputs)
+    for schedule in ScheduleSpace(space[0], POCL).draw(4, np.random.default_rng(0)):
+        kernel = OpenClKernel(amos.Candidate(space[0], schedule), POCL, "")
+        arguments = kernel.prepare(inputs)
+        kernel.run(arguments)
+        for got, right in zip(kernel.result(arguments), expected, strict=True):
+            np.testing.assert_array_equal(got, right)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not here")

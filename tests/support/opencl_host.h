@@ -75,6 +75,7 @@ inline int add_sat(int a, int b) {
   return sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : static_cast<int>(sum);
 }
 inline int as_int(unsigned value) { return static_cast<int>(value); }
+inline int as_int(float value) { return bits_as<int>(value); }
 inline unsigned as_uint(int value) { return static_cast<unsigned>(value); }
 inline unsigned as_uint(float value) { return bits_as<unsigned>(value); }
 inline float as_float(unsigned value) { return bits_as<float>(value); }
@@ -84,6 +85,18 @@ inline int convert_int_sat_rte(float value) {
   return value <= -0x1p31f ? INT32_MIN : static_cast<int>(std::nearbyint(value));
 }
 using std::fma, std::rint, std::sqrt;
+// Work-items run one after the other, so that these are plain.
+template <typename T>
+void atomic_add(volatile T *to, T value) { *to = as_uint(*to) + as_uint(value); }
+template <typename T>
+void atomic_max(volatile T *to, T value) { if (*to < value) *to = value; }
+template <typename T>
+void atomic_min(volatile T *to, T value) { if (value < *to) *to = value; }
+inline int atomic_cmpxchg(volatile int *to, int expected, int value) {
+  const int old = *to;
+  if (old == expected) *to = value;
+  return old;
+}
 
 namespace host {
 struct Item {
@@ -131,4 +144,5 @@ inline void launch(int groups, int count, bool descending, const std::function<v
 
 inline int get_group_id(int) { return host::group; }
 inline int get_local_id(int) { return host::current; }
+inline int get_global_id(int) { return host::group * host::items.size() + host::current; }
 inline void barrier(int) { swapcontext(&host::items[host::current].context, &host::scheduler); }

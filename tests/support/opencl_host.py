@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from amos.codegen.device.reductions import count_elements
 from amos.ir import Tensor, dtype
 from amos.ir.floats import pack, quantize, unpack
 from amos.opencl.codegen import KernelText
@@ -36,11 +37,13 @@ class HostKernel:
     """A kernel and its launch.
 
     Attributes:
-        source: of the function ``kernel_under_test``.
+        source: of the function ``kernel_under_test``, and of those before and behind.
         inputs: tensors that it reads, in the order of its parameters.
         results: tensors that it writes, which are the last parameters.
         groups: of the launch.
         items: of a group.
+        start_items: of the function that is launched before; 0 without one.
+        end_items: of the one that is launched behind; 0 without one.
     """
 
     source: str
@@ -48,6 +51,8 @@ class HostKernel:
     results: Sequence[Tensor]
     groups: int
     items: int
+    start_items: int = 0
+    end_items: int = 0
 
 
 def run_kernels(
@@ -61,6 +66,8 @@ def run_kernels(
             plan.results,
             plan.groups,
             plan.items,
+            count_elements(plan.mapping.operator),
+            count_elements(plan.mapping.operator, ends=True),
         )
         for plan in plans
     ]
@@ -116,8 +123,14 @@ def _program(tested: Sequence[HostKernel]) -> str:
             lines.append(f"std::vector<{kind}> t{n}({tensor.elements}, {kind}(-7));")
             lines += [f"read(t{n});"] if n < len(kernel.inputs) else []
         arguments = ", ".join(f"t{n}.data()" for n in range(len(tensors)))
-        launch = f"k{number}::kernel_under_test({arguments});"
-        lines.append(f"host::launch({kernel.groups}, {kernel.items}, down, [&] {{ {launch} }});")
+        for name, groups, items in (
+            ("_start", kernel.start_items, 1),
+            ("", kernel.groups, kernel.items),
+            ("_end", kernel.end_items, 1),
+        ):
+            run = f"k{number}::kernel_under_test{name}({arguments});"
+            launch = f"host::launch({groups}, {items}, down, [&] {{ {run} }});"
+            lines += [launch] if groups else []
         lines += [f"write(t{n});" for n in range(len(kernel.inputs), len(tensors))]
         calls.append("{ " + "\n".join(lines) + " }")
     return f"""#include "opencl_host.h"

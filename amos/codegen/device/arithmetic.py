@@ -39,6 +39,9 @@ class Dialect:
         nearest_integer: a ``float`` as ``int``, rounded likewise, clamped above.
         nearest: a ``float`` rounded to a whole one.
         wide: an index with 64 bits.
+        pointer: to elements of a type, a name of other elements.
+        from_bits: an unsigned integer's bits as ``float``.
+        thread: number of the thread among all of a launch for elements of reductions.
     """
 
     inline: str
@@ -53,6 +56,9 @@ class Dialect:
     nearest_integer: str
     nearest: str
     wide: str
+    pointer: str
+    from_bits: str
+    thread: str
 
     @property
     def functions(self) -> dict[str, tuple[str, str]]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
+from amos.codegen.device.arithmetic import Dialect
+from amos.codegen.device.reductions import count_elements, end_elements, start_elements
 from amos.codegen.naming import Names, spell
 from amos.ir.tasks import TaskMapping
 from amos.plan.device_plan import DevicePlan
@@ -65,6 +67,35 @@ class DeviceText(ABC, Generic[PlanT]):
             self._parameter("" if name in results else "const ", kind, name)
             for name, kind in self._spelled_plan.arguments.items()
         )
+
+    @cached_property
+    def start(self) -> str:
+        """Name of the function that is launched before; empty if there is none."""
+        return f"{self.function}_start" if count_elements(self.plan.mapping.operator) else ""
+
+    @cached_property
+    def end(self) -> str:
+        """Name of the function that is launched behind; empty if there is none."""
+        elements = count_elements(self.plan.mapping.operator, ends=True)
+        return f"{self.function}_end" if elements else ""
+
+    def _extra_functions(self, head: str, dialect: Dialect) -> list[str]:
+        """Write the functions that are launched before and behind, with the same arguments."""
+        lines = []
+        for name, when, write in (
+            (self.start, "before", start_elements),
+            (self.end, "behind", end_elements),
+        ):
+            if name:
+                lines += [
+                    "",
+                    f"// What is launched {when}, with the same arguments.",
+                    head,
+                    f"{name}({self.parameters}) {{",
+                    *write(self._spelled_plan, dialect),
+                    "}",
+                ]
+        return lines
 
     @abstractmethod
     def _parameter(self, qualifier: str, kind: str, name: str) -> str:

@@ -23,8 +23,8 @@ import numpy as np
 
 from amos.codegen.c.compiler import complaint
 from amos.cuda.codegen.kernel import KernelText
-from amos.cuda.codegen.reductions import ELEMENT_THREADS, element_blocks
-from amos.cuda.codegen.text import cuda_type
+from amos.cuda.codegen.reductions import element_blocks
+from amos.cuda.codegen.text import ELEMENT_THREADS, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.errors import BuildError
 from amos.ir import Tensor, dtype

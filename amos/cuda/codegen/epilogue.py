@@ -11,7 +11,7 @@ from functools import partial
 from amos.codegen.device import arithmetic
 from amos.codegen.device.arithmetic import Dialect
 from amos.codegen.device.text import WIDE_CPP
-from amos.cuda.codegen.text import INLINE
+from amos.cuda.codegen.text import ELEMENT_THREADS, INLINE
 from amos.cuda.plan import GpuPlan
 
 #: Rarer ones, which are defined only where they are called.
@@ -39,6 +39,9 @@ CUDA = Dialect(
     nearest_integer="__float2int_rn({})",
     nearest="rintf({})",
     wide=WIDE_CPP,
+    pointer="reinterpret_cast<{} *>({})",
+    from_bits="__uint_as_float({})",
+    thread=f"static_cast<int>(blockIdx.x) * {ELEMENT_THREADS} + threadIdx.x",
 )
 
 

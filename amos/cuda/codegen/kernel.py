@@ -22,22 +22,18 @@ from amos.codegen.device.text import (
     unroll,
 )
 from amos.cuda.codegen.copies import copy_code, may_part
-from amos.cuda.codegen.epilogue import epilogue_helpers
+from amos.cuda.codegen.epilogue import CUDA, epilogue_helpers
 from amos.cuda.codegen.fragments import copy_helpers, fragment_code, lane_place
 from amos.cuda.codegen.output import output_code
-from amos.cuda.codegen.reductions import (
-    ELEMENT_THREADS,
-    element_blocks,
-    end_code,
-    reduction_helpers,
-    start_code,
-)
-from amos.cuda.codegen.text import OWN, cuda_type
+from amos.cuda.codegen.reductions import element_blocks, reduction_helpers
+from amos.cuda.codegen.text import ELEMENT_THREADS, OWN, cuda_type
 from amos.cuda.plan import GpuPlan
 from amos.cuda.shared_operand import SharedOperand
 from amos.ir.index_text import Expr, variable
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
+#: Head of the functions that are launched before and behind.
+_ELEMENTS = f'extern "C" __global__ void __launch_bounds__({ELEMENT_THREADS})'
 _LAYOUT = "Tensors are row-major and begin at multiples of 16 bytes."
 
 
@@ -63,37 +59,10 @@ class KernelText(DeviceText[GpuPlan]):
                 f"{self.function}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
-                *self._extra_functions(),
+                *self._extra_functions(_ELEMENTS, CUDA),
                 "",
             ]
         )
-
-    @cached_property
-    def start(self) -> str:
-        """Name of the function that is launched before; empty if there is none."""
-        return f"{self.function}_start" if element_blocks(self.plan) else ""
-
-    @cached_property
-    def end(self) -> str:
-        """Name of the function that is launched behind; empty if there is none."""
-        return f"{self.function}_end" if element_blocks(self.plan, ends=True) else ""
-
-    def _extra_functions(self) -> list[str]:
-        lines = []
-        for name, when, code in (
-            (self.start, "before", start_code),
-            (self.end, "behind", end_code),
-        ):
-            if name:
-                lines += [
-                    "",
-                    f"// What is launched {when}, with the same arguments.",
-                    f'extern "C" __global__ void __launch_bounds__({ELEMENT_THREADS})',
-                    f"{name}({self.parameters}) {{",
-                    *code(self._spelled_plan),
-                    "}",
-                ]
-        return lines
 
     @property
     def _launch(self) -> str:

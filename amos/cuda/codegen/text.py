@@ -25,6 +25,8 @@ OWN = re.compile(
     r"|(?:first|warp|t|at|from|shared|fetch|put|kept|launch)_\w*"
 )
 INLINE = "__device__ __forceinline__"
+#: Threads of a block of the kernels that run before and behind the main one.
+ELEMENT_THREADS = 256
 _TYPES = {
     "float16": "half",
     "bfloat16": "__nv_bfloat16",

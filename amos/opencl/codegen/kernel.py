@@ -7,13 +7,15 @@ operator's loops is read as zero and not stored, so that every schedule synchron
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from amos.codegen.device.access import STEP, locate_result
-from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result
+from amos.codegen.device.access import STEP, ResultPoint, locate_result
+from amos.codegen.device.arithmetic import SUM, arithmetic_helpers, write_result, write_wide
 from amos.codegen.device.kernel import DeviceText
 from amos.codegen.device.launch import describe_launch
+from amos.codegen.device.reductions import count_elements, list_reductions
 from amos.codegen.device.text import (
     WIDE_OPENCL,
     StepSource,
@@ -24,6 +26,7 @@ from amos.codegen.device.text import (
     result_at,
     unroll,
 )
+from amos.ir import Result
 from amos.ir.index_text import Value, variable
 from amos.opencl.codegen.borders import list_read_conditions, list_store_conditions, loop_steps
 from amos.opencl.codegen.copies import (
@@ -32,6 +35,12 @@ from amos.opencl.codegen.copies import (
     load_fragment,
     number_groups,
     split_lanes,
+)
+from amos.opencl.codegen.reductions import (
+    combine_element,
+    combine_part,
+    reduction_helpers,
+    start_part,
 )
 from amos.opencl.codegen.stages import declare_steps, loop_over_steps, stage_step, step_axes
 from amos.opencl.codegen.text import OPENCL, OWN, loose_vectors, vector_at, vector_type, write_call
@@ -60,6 +69,7 @@ class KernelText(DeviceText[OpenClPlan]):
                 f"void {self.function}({self.parameters}) {{",
                 *block(body),
                 "}",
+                *self._extra_functions("__kernel void", OPENCL),
                 "",
             ]
         )
@@ -79,6 +89,7 @@ class KernelText(DeviceText[OpenClPlan]):
         """Write functions of epilogues and prologues, in which no compiler fuses operations."""
         p = self._spelled_plan
         helpers = arithmetic_helpers(p.mapping.operator, p.accumulator, OPENCL)
+        helpers += reduction_helpers(p.mapping.operator, p.accumulator)
         contract = "#pragma OPENCL FP_CONTRACT"
         return [f"{contract} OFF", helpers, f"{contract} ON", ""] if helpers else []
 
@@ -195,32 +206,71 @@ class KernelText(DeviceText[OpenClPlan]):
         p, last = self._spelled_plan, self._spelled_plan.fragments[-1]
         lanes = split_lanes(last, variable("e", last.elements), 1)
         point = locate_result(p, last.staged.fragment, loop_steps(p), lanes)
-        lines = self._elements(point.at)
-        if point.condition:
-            lines = [f"if ({point.condition}) {{", *block(lines), "}"]
+        meeting = self._meeting()
+        lines = _when(point.condition, self._elements(point.at, meeting))
         kind = vector_type(p.accumulator, last.elements)
         read = f"((const {TYPES[p.accumulator]} *)&leaving)[e]" if lanes else "leaving"
         named = [f"const {TYPES[p.accumulator]} {SUM} = {read};", *lines]
         named = unroll("e", last.elements, named) if lanes else named
-        return ["{", *block([f"const {kind} leaving = {place};", *named]), "}"]
+        starts = [start_part(x, p.accumulator, name) for x, name in meeting.items()]
+        first = self._locate_lane(0)  # If it is no result, neither is another.
+        ends = [
+            combine_element(x, p.accumulator, result_at(x.store, first.at, WIDE_OPENCL), name)
+            for x, name in meeting.items()
+        ]
+        leaving = f"const {kind} leaving = {place};"
+        return ["{", *block([leaving, *starts, *named, *_when(first.condition, ends)]), "}"]
 
-    def _elements(self, at: dict[str, Value]) -> list[str]:
+    def _locate_lane(self, lane: int) -> ResultPoint:
+        p, last = self._spelled_plan, self._spelled_plan.fragments[-1]
+        return locate_result(p, last.staged.fragment, loop_steps(p), split_lanes(last, lane, 1))
+
+    def _meeting(self) -> dict[Result, str]:
+        """Return reductions in which all elements of a vector meet, with names of their parts."""
+        count = self._spelled_plan.fragments[-1].elements
+        points = [self._locate_lane(lane).at for lane in range(count)] if count > 1 else []
+        meeting: dict[Result, str] = {}
+        for number, result in enumerate(list_reductions(self._spelled_plan.mapping.operator)):
+            if points and len({result_at(result.store, at, WIDE_OPENCL) for at in points}) == 1:
+                meeting[result] = f"part_{number}"
+        return meeting
+
+    def _elements(self, at: dict[str, Value], meeting: Mapping[Result, str]) -> list[str]:
+        """Store the results of an accumulator's element, or combine them with others."""
         p = self._spelled_plan
         op, kind = p.mapping.operator, p.accumulator
         value = SUM if op.epilogue is None else write_result(OPENCL, op.epilogue, kind, at)
         lines = [f"{op.stored.tensor.name}[{result_at(op.stored, at, WIDE_OPENCL)}] = {value};"]
         for result in op.further:
-            value = write_result(OPENCL, result.epilogue, kind, at)
-            name = result.store.tensor.name
-            lines.append(f"{name}[{result_at(result.store, at, WIDE_OPENCL)}] = {value};")
+            place, name = result_at(result.store, at, WIDE_OPENCL), result.store.tensor.name
+            if result in meeting:
+                lines.append(combine_part(result, kind, meeting[result], at))
+            elif result.reduces:
+                value = write_wide(OPENCL, result.epilogue, kind, at)
+                lines.append(combine_element(result, kind, place, value))
+            else:
+                value = write_result(OPENCL, result.epilogue, kind, at)
+                lines.append(f"{name}[{place}] = {value};")
         return lines
+
+
+def _when(condition: str, lines: list[str]) -> list[str]:
+    """Write lines under a condition, if there is one and there are any."""
+    return [f"if ({condition}) {{", *block(lines), "}"] if condition and lines else lines
 
 
 def launch_of(plan: OpenClPlan, name: str) -> dict[str, Any]:
     """Return the contents of ``launch.json``."""
+    text, operator = KernelText(plan, name), plan.mapping.operator
+    extra = {"start": text.start, "end": text.end}
     return describe_launch(
         plan,
         kernel=name,
+        **{
+            when: {"kernel": function, "global_size": count_elements(operator, ends=when == "end")}
+            for when, function in extra.items()
+            if function
+        },
         machine=plan.machine.name,
         extensions=list(plan.implementation.requires),
         global_size=plan.groups * plan.items,

@@ -41,7 +41,8 @@ GLOBALS = re.compile(f"{_QUALIFIERS}|{_FUNCTIONS}|{_BUILT_IN}|main|call|[if]_\\w
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
     r"|[abce]|[ir]\d+|group|item|stage|steps?|sum|leaving|piece|valid|element"
-    r"|queue|done|items|status|zero|lane|(?:first|item|t|at|local|step)_\w*"
+    r"|queue|done|(?:start_|end_)?items|start|end|status|zero|lane|thread"
+    r"|(?:first|item|t|at|local|step|part)_\w*"
 )
 OPENCL = Dialect(
     inline="static",
@@ -80,6 +81,9 @@ OPENCL = Dialect(
     nearest_integer="convert_int_sat_rte({})",
     nearest="rint({})",
     wide=WIDE_OPENCL,
+    pointer="((__global {} *){})",
+    from_bits="as_float({})",
+    thread="get_global_id(0)",
 )
 
 

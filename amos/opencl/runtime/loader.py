@@ -16,6 +16,7 @@ import json
 import statistics
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,13 @@ class Kernel:
         self.launch = _read_launch(self.folder) if launch is None else launch
         self.device = device or Device()
         self.device.check(self.launch)
-        kernel, name = self.device.cl.Kernel, self.launch["kernel"]
-        self._function = self.device.call(kernel, self.device.build(text), name)
+        kernel, program = self.device.cl.Kernel, self.device.build(text)
+        #: The functions and their launches, in order.
+        self._launches = [
+            (self.device.call(kernel, program, each["kernel"]), each)
+            for each in (self.launch.get("start"), self.launch, self.launch.get("end"))
+            if each
+        ]
 
     def __call__(self, *arrays: Any, queue: Any = None, wait_for: Any = None) -> Any:
         """Enqueue the kernel: the inputs in order, then the results.
@@ -180,11 +186,15 @@ class Kernel:
             wait_for: events that it waits for.
 
         Returns:
-            its event.
+            the event of its end.
 
         Raises:
             KernelError: an array is missing, or the driver refuses.
         """
+        return self._enqueue(arrays, queue, wait_for)[-1]
+
+    def _enqueue(self, arrays: Sequence[Any], queue: Any = None, wait_for: Any = None) -> list[Any]:
+        """Enqueue the functions of the kernel, each after the one before; return their events."""
         expected = self.launch["arguments"]
         if len(arrays) != len(expected):
             names = ", ".join(a["name"] for a in expected)
@@ -200,10 +210,14 @@ class Kernel:
         for argument, buffer in zip(expected, buffers, strict=True):
             if argument["zeroed"]:
                 events.append(self._fill(queue, buffer, size_of(argument)))
-        sizes = (self.launch["global_size"],), (self.launch["local_size"],)
-        self.device.call(self._function.set_args, *buffers)
-        run = self.device.cl.enqueue_nd_range_kernel
-        return self.device.call(run, queue, self._function, *sizes, wait_for=events or None)
+        run, done = self.device.cl.enqueue_nd_range_kernel, list[Any]()
+        for function, launch in self._launches:
+            local = (launch["local_size"],) if "local_size" in launch else None
+            sizes = (launch["global_size"],), local
+            self.device.call(function.set_args, *buffers)
+            done.append(self.device.call(run, queue, function, *sizes, wait_for=events or None))
+            events = done[-1:]
+        return done
 
     def _fill(self, queue: Any, buffer: Any, size: int) -> Any:
         fill = self.device.cl.enqueue_fill_buffer
@@ -301,9 +315,9 @@ class Kernel:
         return [statistics.median(span) for span in spans]
 
     def _time(self, buffers: list[Any]) -> float:
-        event = self(*buffers)
-        self.device.call(event.wait)
-        return float(event.profile.end - event.profile.start) * 1e-9
+        events = self._enqueue(buffers)
+        self.device.call(events[-1].wait)
+        return float(events[-1].profile.end - events[0].profile.start) * 1e-9
 
 
 def _misfit(argument: dict[str, Any], array: Any) -> str:
