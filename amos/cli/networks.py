@@ -339,7 +339,7 @@ def _write_picture(frontier: Frontier, path: Path) -> None:
 
 def _load(model: Path, shapes: InputShapes, buckets: BucketSizes, builds: bool = False) -> Loaded:
     if builds and model.is_file():
-        from amos.network.building import start_builders
+        from amos.network.kernels import start_builders
 
         start_builders()  # they import while the model is read
     return amos.load_network(

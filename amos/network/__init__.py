@@ -8,7 +8,7 @@ The way of a model, in the order in which to read the files:
    divides it: an anchor (``anchors``) and its ``followers`` are a group, equal groups are a task.
 3. ``compilation``: ``precision/`` chooses which products are rounded. ``lowerings/choosing`` ranks
    how a task can be computed, ``lowerings/fused`` finds tasks that are faster as one chain.
-   ``building`` builds and checks their kernels, on all cores.
+   ``kernels`` builds and checks their kernels, on all cores.
 4. ``external/linking``: kernels, and ``loops/`` for all other nodes of regions, become a library
    (``external/library``). Each region is raced against onnxruntime (``external/race``).
 5. ``external/compiled``: the model that is called; ``bucketed`` holds one for each size.

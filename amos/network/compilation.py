@@ -19,8 +19,6 @@ from amos.measure.helpers import HelperLost
 from amos.measure.result_cache import has_result
 from amos.network.bucketed import CompiledBuckets, join_buckets
 from amos.network.buckets import BucketedNetwork, Loaded
-from amos.network.building import BuiltKernels, build_kernels, load_builders, start_builders
-from amos.network.candidates import rank_records
 from amos.network.comparison import (
     Comparison,
     compare_alone,
@@ -31,11 +29,18 @@ from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_models, link_trial
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.groups import Job, Task, drop_fused_groups, select_heaviest
-from amos.network.kernels import CompiledRegion, TaskKernel, require_compiler
+from amos.network.kernels import (
+    BuiltKernels,
+    CompiledRegion,
+    TaskKernel,
+    build_kernels,
+    load_builders,
+    require_compiler,
+    start_builders,
+)
 from amos.network.lowerings.base import Lowering
 from amos.network.lowerings.choosing import (
     TaskLowerings,
-    find_records,
     list_lowerings,
     predict_lowering,
 )
@@ -51,6 +56,7 @@ from amos.network.precision.choosing import (
 from amos.network.precision.samples import Samples
 from amos.network.precision.variants import Accuracy
 from amos.network.sessions import MODEL
+from amos.network.task_records import find_records, rank_records
 from amos.records import Record
 
 #: Kernels of a task that are timed alone, and finalists of them that are timed in the network.

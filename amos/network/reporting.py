@@ -14,11 +14,10 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Chain, Operator
 from amos.machine import Machine
 from amos.network.anchors import count_products
-from amos.network.candidates import predict_node, predict_transfer
 from amos.network.frontend import PRODUCT_OPERATORS
 from amos.network.graph import Node
 from amos.network.groups import Job, Task, drop_fused_groups
-from amos.network.lowerings.base import Direct, Lowering
+from amos.network.lowerings.base import Direct, Lowering, predict_node, predict_transfer
 from amos.network.lowerings.choosing import predict_lowering
 from amos.network.lowerings.fused import choose_fused
 from amos.network.network import Network

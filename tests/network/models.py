@@ -13,7 +13,6 @@ from onnx.reference import ReferenceEvaluator
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from amos.network.attention import ChainSite, match_attention
-from amos.network.candidates import rank_records
 from amos.network.compilation import _Builder
 from amos.network.external.linking import link_trial
 from amos.network.frontend import close_shapes, title_of
@@ -22,6 +21,7 @@ from amos.network.network import Network, network_of
 from amos.network.reading.model import DTYPES, read_model
 from amos.network.reading.validity import inline_functions, naming
 from amos.network.sessions import Reference, onnxruntime_reference
+from amos.network.task_records import rank_records
 
 __all__ = [
     "Builder",

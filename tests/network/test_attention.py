@@ -13,13 +13,13 @@ from amos.chains import rebuild_chain
 from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.network.attention import match_attention
-from amos.network.candidates import rank_records
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import group_nodes
 from amos.network.lowerings import cascade, fused
 from amos.network.lowerings.chains import FusedChain
 from amos.network.lowerings.fused import choose_fused
 from amos.network.precision.rounding import round_products
+from amos.network.task_records import rank_records
 from amos.network.tuning import tune
 from amos.validate import evaluate
 from tests.network.graphs import evaluate_graph

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import amos
 from amos.cli.app import app
 from amos.explore.choosing import Chooser
-from amos.network import building
+from amos.network import kernels
 from amos.network.loops import scheduling
 from amos.network.lowerings.base import ProductLowering
 from tests.network.models import Builder
@@ -59,7 +59,7 @@ def test_a_command_that_has_compiled_a_model_starts_no_processes_ahead(
 ) -> None:
     monkeypatch.delenv("AMOS_CACHE_MIB", raising=False)
     starts = list[int]()
-    monkeypatch.setattr(building, "start_builders", lambda *_: starts.append(1))
+    monkeypatch.setattr(kernels, "start_builders", lambda *_: starts.append(1))
     for seed, count in ((0, 1), (0, 1), (1, 2)):
         b = Builder(seed)
         y = b.node("MatMul", b.input("x", (8, 16)), b.random(16, 8 + seed))

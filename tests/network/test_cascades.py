@@ -13,8 +13,7 @@ from amos.errors import BuildError, ScheduleError
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References
-from amos.network.building import check_kernel
-from amos.network.kernels import TaskKernel
+from amos.network.kernels import TaskKernel, check_kernel
 from amos.network.lowerings import fused
 from amos.network.lowerings.cascade import bands_of, lower_cascade
 from amos.network.lowerings.cascade_matching import chain_layers

@@ -11,12 +11,12 @@ import pytest
 
 from amos.chains import rebuild_chain
 from amos.errors import BuildError
-from amos.network.candidates import rank_records
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings import fused
 from amos.network.lowerings.chains import FusedChain
 from amos.network.lowerings.fused import choose_fused
 from amos.network.profile import time_calls
+from amos.network.task_records import rank_records
 from amos.network.tuning import tune
 from tests.network.cascades import (
     CHOOSER,

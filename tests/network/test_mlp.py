@@ -11,7 +11,7 @@ from amos.explore.choosing import Chooser
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.measure.reference import References
-from amos.network.building import check_kernel
+from amos.network.kernels import check_kernel
 from amos.network.lowerings import fused
 from amos.network.lowerings.cascade import list_tilings, lower_chain
 from amos.network.lowerings.cascade_matching import chain_layers

@@ -13,7 +13,7 @@ import pytest
 
 from amos.explore import choosing
 from amos.measure import helpers
-from amos.network.building import BuiltKernels, load_builders
+from amos.network.kernels import BuiltKernels, load_builders
 from amos.network.sessions import plain_session
 from tests.network.models import Builder, compile_whole, load_whole
 

@@ -22,9 +22,9 @@ from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.explore.choosing import Chooser
 from amos.machine import Machine
 from amos.network import Tuning
-from amos.network.candidates import rank_records
 from amos.network.lowerings.base import ProductLowering
 from amos.network.lowerings.choosing import list_lowerings
+from amos.network.task_records import rank_records
 from amos.records import Measurement, Records
 from tests.network.models import Builder, compile_whole, load_whole
 from tests.support.fake import Answering

@@ -14,11 +14,13 @@ from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Argument, Program
 from amos.explore.choosing import Product
 from amos.ir import Chain, Operator, Tensor
+from amos.machine import Machine
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References, tolerance
-from amos.network.graph import Constant
+from amos.network.graph import Constant, Node
 from amos.network.kernels import TaskKernel
 from amos.network.loops.scheduling import code_of
+from amos.network.shapes import count_bytes
 from amos.plan.staging import stage_array
 from amos.runtime.compiling import compile_function
 from amos.runtime.kernel import implementation_of
@@ -242,3 +244,19 @@ def list_epilogue_tensors(operator: Operator) -> list[Tensor]:
     """Return the tensors that an epilogue reads."""
     sources = {load.tensor.name for load in operator.sources}
     return [each for each in operator.inputs if each.name not in sources]
+
+
+def predict_transfer(machine: Machine, read_bytes: int, written_bytes: int) -> float:
+    """Predict the seconds to read and write some bytes at the first level that holds all."""
+    level = next(
+        each
+        for each in machine.levels
+        if not each.capacity or each.capacity * each.units >= read_bytes + written_bytes
+    )
+    moved = read_bytes / level.read_bandwidth + written_bytes / level.write_bandwidth
+    return machine.launch + moved / level.units
+
+
+def predict_node(machine: Machine, node: Node) -> float:
+    """Predict the seconds of a node as those of moving its operands and its result."""
+    return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))

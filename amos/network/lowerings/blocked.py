@@ -16,11 +16,10 @@ from amos.intrinsics import get
 from amos.ir import Operator
 from amos.measure.reference import References, tolerance
 from amos.network.blocked import WORD_BITS, BlockedWeight, BlockFormat
-from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.lowerings.base import Example, Lowering, list_epilogue_tensors
+from amos.network.lowerings.base import Example, Lowering, list_epilogue_tensors, predict_transfer
 from amos.network.lowerings.panels import BlockedProduct, round_rows
 from amos.network.lowerings.rounded_rows import RoundedRowsWriter
 from amos.network.lowerings.unpacking import FloatRowsWriter

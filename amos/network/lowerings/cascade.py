@@ -22,7 +22,7 @@ from amos.errors import AmosError, ScheduleError
 from amos.explore.choosing import Chooser
 from amos.ir import Chain, Operator
 from amos.machine import Machine
-from amos.network.candidates import predict_transfer
+from amos.network.lowerings.base import predict_transfer
 from amos.network.lowerings.cascade_matching import IMAGES, ROWS, is_pointwise
 from amos.network.lowerings.chains import FusedChain
 

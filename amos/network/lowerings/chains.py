@@ -20,9 +20,9 @@ from amos.ir import Chain, Operator
 from amos.machine.cpu import cpu
 from amos.mapping import enumerate_mappings
 from amos.measure.reference import References
-from amos.network.candidates import operator_key
 from amos.network.kernels import TaskKernel
 from amos.network.lowerings.base import Example, Lowering
+from amos.network.task_records import operator_key
 from amos.perfmodel import predict
 from amos.records import Record
 from amos.runtime.kernel import implementation_of

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from amos.errors import AmosError
+from amos.errors import AmosError, MappingError
 from amos.explore.choosing import Chooser, Product
 from amos.ir import Operator
 from amos.network.blocked import BlockFormat
-from amos.network.candidates import operator_key, rebuild_product
 from amos.network.groups import Task
 from amos.network.lowerings.base import Direct, Lowering
 from amos.network.lowerings.blocked import format_of, lower_blocks
@@ -20,6 +20,7 @@ from amos.network.lowerings.winograd import (
     list_bands,
     lower_winograd,
 )
+from amos.network.task_records import find_records, rebuild_product
 from amos.records import Record
 
 #: Further candidates, which are searched for if the first kernel of a task is wrong.
@@ -115,13 +116,6 @@ def list_lowerings(
     return TaskLowerings(task.operator, bands, records, format_of(task))
 
 
-def find_records(
-    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
-) -> Sequence[Record]:
-    """Return the records of an operator, the fastest first."""
-    return ranked.get(operator_key(chooser.operator(operator)), ()) if ranked else ()
-
-
 def predict_lowering(task: Task, chooser: Chooser) -> Lowering:
     """Return the lowering that is predicted fastest, or raise MappingError."""
     return list_lowerings(task, chooser, {}).predict(chooser)
@@ -140,3 +134,11 @@ def select_tuned_task(task: Task, chooser: Chooser) -> Task:
         return task  # whose own search says why
     shared = lowerings.bands[0]
     return Task(shared.operator, task.groups * shared.tiling.count)
+
+
+def predict_seconds(chooser: Chooser, lowerings: TaskLowerings) -> float:
+    """Predict the seconds of one call of a task; infinite where no instruction can be used."""
+    try:
+        return lowerings.predict(chooser).predicted
+    except MappingError:
+        return math.inf

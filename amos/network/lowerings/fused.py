@@ -12,10 +12,9 @@ from amos.explore.choosing import Chooser
 from amos.ir import Chain
 from amos.machine import Machine
 from amos.network.attention import ChainSite, match_attention
-from amos.network.candidates import predict_node, predict_transfer
 from amos.network.graph import Node
 from amos.network.groups import CallSite, Group, Job, Task
-from amos.network.lowerings.base import SAFETY_FACTOR
+from amos.network.lowerings.base import SAFETY_FACTOR, predict_node, predict_transfer
 from amos.network.lowerings.cascade import is_layered, list_tilings, lower_chain
 from amos.network.lowerings.cascade_matching import match_cascades
 from amos.network.lowerings.chains import NO_RECORDS, FusedChain, put_recorded_first

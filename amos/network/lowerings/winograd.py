@@ -22,7 +22,6 @@ from amos.machine import Machine
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.measure.reference import References, tolerance
-from amos.network.candidates import predict_transfer
 from amos.network.graph import Constant, Node
 from amos.network.groups import Task
 from amos.network.lowerings.base import (
@@ -30,6 +29,7 @@ from amos.network.lowerings.base import (
     Example,
     Lowering,
     ProductLowering,
+    predict_transfer,
 )
 from amos.network.shapes import BYTES
 from amos.operators.winograd import Winograd

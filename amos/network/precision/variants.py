@@ -16,13 +16,12 @@ from amos.errors import NetworkError
 from amos.explore.choosing import Chooser
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
-from amos.network.building import predict_seconds
 from amos.network.checks import flatten_results, relative_norm
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.external.passes import with_functions, write_region_functions
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task, select_heaviest
-from amos.network.lowerings.choosing import list_lowerings
+from amos.network.lowerings.choosing import list_lowerings, predict_seconds
 from amos.network.network import Network, network_of
 from amos.network.passes.sequence import apply_before_layouts
 from amos.network.precision.attention import predict_attention

@@ -1,37 +1,18 @@
-"""Products of records, and how long other operators take."""
+"""Records of tasks, and the products that they measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from amos.errors import AmosError
 from amos.explore.choosing import RULE, Chooser, Product
 from amos.ir import Chain, Operator
-from amos.machine import Machine
 from amos.mapping import enumerate_mappings
-from amos.network.graph import Node
-from amos.network.shapes import count_bytes
 from amos.perfmodel import predict
 from amos.records import Record, Records
 from amos.records.canonical import digest, operator_values
 from amos.records.exchange import right_records
-
-
-def predict_transfer(machine: Machine, read_bytes: int, written_bytes: int) -> float:
-    """Predict the seconds to read and write some bytes at the first level that holds all."""
-    level = next(
-        each
-        for each in machine.levels
-        if not each.capacity or each.capacity * each.units >= read_bytes + written_bytes
-    )
-    moved = read_bytes / level.read_bandwidth + written_bytes / level.write_bandwidth
-    return machine.launch + moved / level.units
-
-
-def predict_node(machine: Machine, node: Node) -> float:
-    """Predict the seconds of a node as those of moving its operands and its result."""
-    return predict_transfer(machine, sum(map(count_bytes, node.operands)), count_bytes(node))
 
 
 def rank_records(path: str | Path | None) -> dict[str, list[Record]]:
@@ -68,3 +49,10 @@ def rebuild_product(record: Record, chooser: Chooser) -> Product | None:
     prediction = predict(candidate.mapping, chooser.target([unit]), candidate.schedule)
     count = enumerate_mappings(candidate.mapping.operator, unit, RULE, commute=True).count
     return Product(candidate, count, prediction, record.seconds, record.implementation or None)
+
+
+def find_records(
+    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> Sequence[Record]:
+    """Return the records of an operator, the fastest first."""
+    return ranked.get(operator_key(chooser.operator(operator)), ()) if ranked else ()
