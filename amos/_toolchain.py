@@ -81,6 +81,24 @@ def load_tvm() -> ModuleType:
         ) from error
 
 
+class LazyModule:
+    """A module of TVM, which :func:`load_tvm` loads when one of its names is used first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._module is None:
+            load_tvm()
+            self._module = import_module(self._name)
+        return getattr(self._module, name)
+
+
+tvm, te = LazyModule("tvm"), LazyModule("tvm.te")
+tirx, topi = LazyModule("tvm.tirx"), LazyModule("tvm.topi")
+
+
 @contextmanager
 def _without_unused() -> Iterator[None]:
     """Hide modules that TVM imports if they are installed, and AMOS does not use.

@@ -11,6 +11,7 @@ from functools import cache, partial, reduce
 from math import pi, sqrt
 from typing import Any
 
+from amos._toolchain import te, tirx, topi
 from amos.codegen.tir.arrays import is_number
 from amos.network.graph import Constant, Node
 from amos.network.operations import OPERATIONS, Kind
@@ -27,8 +28,6 @@ def element(operand: Any, at: Sequence[Any]) -> Any:
         operand: a tensor, or an expression of a single value.
         at: place in what it is broadcast to.
     """
-    from tvm import te
-
     if not isinstance(operand, te.Tensor):
         return operand
     own = at[len(at) - len(operand.shape) :]
@@ -38,8 +37,6 @@ def element(operand: Any, at: Sequence[Any]) -> Any:
 
 def emit_elementwise(node: Node, operands: Sequence[Any]) -> Any:
     """Emit an operator whose elements are expressions of those of its operands."""
-    from tvm import te
-
     function = _expressions()[node.operation]
     return te.compute(
         node.shape,
@@ -61,8 +58,6 @@ def in_float32(x: Any) -> Any:
 
 def cast_tensor(x: Any, kind: str) -> Any:
     """Return a tensor in a dtype."""
-    from tvm import te
-
     if str(x.dtype) == kind:
         return x
     return te.compute(x.shape, lambda *at: x(*at).astype(kind), name="cast")
@@ -70,21 +65,15 @@ def cast_tensor(x: Any, kind: str) -> Any:
 
 def map_tensor(function: Callable[..., Any], *tensors: Any, name: str) -> Any:
     """Apply a function to the elements of tensors of one shape."""
-    from tvm import te
-
     return te.compute(tensors[0].shape, lambda *at: function(*(x(*at) for x in tensors)), name=name)
 
 
 def exponential(x: Any) -> Any:
     """Return the exponential of a tensor of ``float32`` or ``float64``."""
-    from tvm import topi
-
     return topi.fast_exp(x)
 
 
 def _tanh(_: Node, x: Any) -> Any:
-    from tvm import topi
-
     return topi.fast_tanh(x)
 
 
@@ -98,16 +87,12 @@ def _swish(_: Node, x: Any) -> Any:
 
 
 def _error_function(x: Any) -> Any:
-    from tvm import tirx, topi
-
     if str(x.dtype) == "float32":
         return topi.fast_erf(x)
     return map_tensor(tirx.erf, x, name="erf")
 
 
 def _gelu(node: Node, x: Any) -> Any:
-    from tvm import topi
-
     def inner(value: Any) -> Any:
         if node.attributes["approximate"] == "tanh":
             return value * (1 + value * value * 0.044715) * sqrt(2 / pi)
@@ -145,7 +130,6 @@ ELEMENTWISE_LOOPS: Mapping[str, Callable[[Node, Sequence[Any]], Any]] = {
 @cache
 def _expressions() -> Mapping[str, Callable[..., Any]]:
     """Map operators to functions of a node and elements of its operands."""
-    from tvm import tirx
 
     def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
         return lambda _, x: _of_halves(function, x)
@@ -205,8 +189,6 @@ def _comparable(x: Any) -> Any:
 
 def _equal(node: Node, x: Any, y: Any) -> Any:
     """Compare two values; TVM takes a value to be equal to itself, also NaN."""
-    from tvm import tirx
-
     if node.operands[0] is node.operands[1] and _is_float(x):
         return is_number(x)
     return tirx.EQ(_comparable(x), _comparable(y))
@@ -214,15 +196,11 @@ def _equal(node: Node, x: Any, y: Any) -> Any:
 
 def _call_c(function: str, *values: Any) -> Any:
     """Call a function of C's library, for which TVM has an operator and no code."""
-    from tvm import tirx
-
     kind = str(values[0].ty.dtype)
     return tirx.call_pure_extern(kind, function if kind == "float64" else f"{function}f", *values)
 
 
 def _convert(x: Any, kind: str) -> Any:
-    from tvm import tirx
-
     if kind == "bool" and str(x.ty.dtype) != "bool":
         wide = x.astype("float32") if str(x.ty.dtype) in HALVES else x
         return tirx.NE(wide, tirx.const(0, wide.ty.dtype))
@@ -234,14 +212,10 @@ def _is_float(x: Any) -> bool:
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    from tvm import tirx
-
     return tirx.div(x, y) if _is_float(x) else tirx.truncdiv(x, y)
 
 
 def _remainder(node: Node, x: Any, y: Any) -> Any:
-    from tvm import tirx
-
     if _is_float(x):
         return _of_halves(_float_remainder if node.attributes["fmod"] == 0 else _fmod, x, y)
     return tirx.truncmod(x, y) if node.attributes["fmod"] else tirx.floormod(x, y)
@@ -254,8 +228,6 @@ def _fmod(x: Any, y: Any) -> Any:
 
 def _float_remainder(x: Any, y: Any) -> Any:
     """Compute the remainder with the sign of the divisor."""
-    from tvm import tirx
-
     remainder = _fmod(x, y)
     signs_differ = tirx.any(tirx.all(remainder < 0, y > 0), tirx.all(remainder > 0, y < 0))
     return tirx.Select(signs_differ, remainder + y, remainder)
@@ -276,8 +248,6 @@ def _power(node: Node, x: Any, y: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     """Compute the sign of a number; NaN of NaN."""
-    from tvm import tirx
-
     kind = str(x.ty.dtype)
     zero = tirx.const(0, kind)
     below = x if kind.startswith("uint") else tirx.Select(x < zero, tirx.const(-1, kind), x)

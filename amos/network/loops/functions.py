@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, te, tirx
 from amos.network.graph import Constant, Node, Operand
 from amos.network.loops.elementwise import ELEMENTWISE_LOOPS
 from amos.network.loops.fusion import Fused, is_immediate
@@ -66,8 +66,6 @@ class LoopFunctions:
 
 def _function(fused: Fused) -> Any:
     """Return a function of the operands and the result of operators."""
-    from tvm import te
-
     tensors: dict[int, Any] = {
         id(operand): te.placeholder(operand.shape, operand.dtype, name=f"x{number}")
         for number, operand in enumerate(fused.operands)
@@ -98,7 +96,6 @@ def _from_begin(node: Node) -> Node:
 def _with_distinct_names(function: Any) -> Any:
     """Rename tensors of the same name in a function: TVM divides loops by names."""
     import tvm_ffi
-    from tvm import tirx
 
     tensors = function.body.block.alloc_buffers
     renamed = {x: tirx.Var(f"{x.name}_{number}", x.ty) for number, x in enumerate(tensors)}
@@ -108,8 +105,6 @@ def _with_distinct_names(function: Any) -> Any:
 
 def _number(constant: Constant, node: Node) -> Any:
     """Return a constant of one element as an expression, or as a tensor where a node needs one."""
-    from tvm import te, tirx
-
     number = tirx.const(constant.array.reshape(()).item(), constant.dtype)
     if node.operation in ELEMENTWISE_LOOPS:
         return number

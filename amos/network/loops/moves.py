@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._toolchain import te, tirx, topi
 from amos.network.graph import Constant, Node
 from amos.network.loops.elementwise import element
 from amos.network.shapes import match_axes
@@ -17,8 +18,6 @@ def _emit_moving(place: Callable[[Node, Sequence[Any]], Sequence[Any]]) -> Calla
     """Return the loops of an operator, given the function that locates the source of an element."""
 
     def emit(node: Node, operands: Sequence[Any]) -> Any:
-        from tvm import te
-
         (x,) = operands
         name = node.operation.lower()
         return te.compute(node.shape, lambda *at: x(*place(node, at)), name=name)
@@ -66,22 +65,16 @@ def _locate_reshaped(node: Node, at: Sequence[Any]) -> Sequence[Any]:
 
 
 def _emit_expand(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     (x,) = operands
     return te.compute(node.shape, lambda *at: element(x, at), name="expand")
 
 
 def _emit_concat(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import topi
-
     axis = node.attributes["axis"]
     return topi.concatenate([each for each in operands if int(each.shape[axis])], axis)
 
 
 def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te, tirx
-
     (x,), attributes = operands, node.attributes
     value = tirx.const(
         attributes["value"] if "float" in node.dtype else int(attributes["value"]), node.dtype
@@ -108,14 +101,10 @@ def _emit_pad(node: Node, operands: Sequence[Any]) -> Any:
 
 def clamp(index: Any, size: int) -> Any:
     """Return the nearest index of an axis."""
-    from tvm import tirx
-
     return tirx.max(tirx.min(index, size - 1), 0)
 
 
 def _reflect(index: Any, size: int, farthest: int) -> Any:
-    from tvm import tirx
-
     if size == 1:
         return 0
     period = 2 * (size - 1)
@@ -133,8 +122,6 @@ _REPEATED: Mapping[str, Callable[[Any, int, int], Any]] = {
 
 
 def _emit_gather(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     (data, indices), axis = operands, node.attributes["axis"]
     count = len(indices.shape)
 
@@ -146,8 +133,6 @@ def _emit_gather(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     (data, indices), axis = operands, node.attributes["axis"]
     return te.compute(
         node.shape,
@@ -158,8 +143,6 @@ def _emit_gather_elements(node: Node, operands: Sequence[Any]) -> Any:
 
 def _wrap_index(index: Any, node: Node) -> Any:
     """Return an index of the axis: counted from its end if negative, and clamped."""
-    from tvm import tirx
-
     operand, size = node.operands[1], node.operands[0].shape[node.attributes["axis"]]
     index = index if operand.dtype == "int64" else index.astype("int32")
     if isinstance(operand, Constant) and _are_valid(operand, size):

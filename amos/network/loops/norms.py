@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from amos._toolchain import te, tirx
 from amos.network.graph import Node
 from amos.network.loops.elementwise import (
     cast_tensor,
@@ -22,16 +23,12 @@ from amos.network.loops.reductions import mean, reduce_axes
 
 
 def _emit_softmax(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     power, total, _ = _powers(node, operands)
     value = te.compute(node.shape, lambda *at: power(*at) / element(total, at), name="softmax")
     return cast_tensor(value, node.dtype)
 
 
 def _emit_log_softmax(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te, tirx
-
     _, total, less = _powers(node, operands)
     logarithm = map_tensor(tirx.log, total, name="logarithm")
     value = te.compute(
@@ -42,8 +39,6 @@ def _emit_log_softmax(node: Node, operands: Sequence[Any]) -> Any:
 
 def _powers(node: Node, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Return exponentials of distances from the largest element, their sums, and the distances."""
-    from tvm import te
-
     axes, x = [node.attributes["axis"]], in_float32(operands[0])
     largest = reduce_axes(x, axes, te.max)
     less = te.compute(node.shape, lambda *at: x(*at) - element(largest, at), name="less")
@@ -52,8 +47,6 @@ def _powers(node: Node, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 def _emit_layer_norm(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     x, scale, shift = map(in_float32, operands)
     axes = [len(node.shape) - 1]
     center = mean(x, axes)
@@ -71,8 +64,6 @@ def _emit_layer_norm(node: Node, operands: Sequence[Any]) -> Any:
 
 def _emit_group_norm(node: Node, operands: Sequence[Any]) -> Any:
     """Emit a norm of groups of channels, summed by channels first: vectors read whole ones."""
-    from tvm import te
-
     x, scale, shift = map(in_float32, operands)
     axis, groups = node.attributes["axis"], node.attributes["num_groups"]
     size = node.shape[axis] // groups
@@ -93,8 +84,6 @@ def _emit_group_norm(node: Node, operands: Sequence[Any]) -> Any:
 
 def _mean_of_groups(x: Any, axis: int, groups: int) -> Any:
     """Compute the means of images and groups of channels."""
-    from tvm import te
-
     shape = [int(extent) for extent in x.shape]
     size = shape[axis] // groups
     axes = [n for n in range(1, len(shape)) if n != axis]
@@ -113,7 +102,6 @@ def _mean_of_groups(x: Any, axis: int, groups: int) -> Any:
 
 def _squares(x: Any, center: Callable[[Sequence[Any]], Any]) -> Any:
     """Square the distances from the mean at each place."""
-    from tvm import te
 
     def square(*at: Any) -> Any:
         distance = x(*at) - center(at)
@@ -123,8 +111,6 @@ def _squares(x: Any, center: Callable[[Sequence[Any]], Any]) -> Any:
 
 
 def _inverse_deviation(variance: Any, node: Node) -> Any:
-    from tvm import tirx
-
     kind, epsilon = str(variance.dtype), node.attributes["epsilon"]
     return map_tensor(
         lambda value: 1 / tirx.sqrt(value + tirx.const(epsilon, kind)), variance, name="inverse"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amos._toolchain import te, tirx
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor
 from amos.network.loops.reductions import at_tap, pad_image
@@ -17,8 +18,6 @@ def _accumulator(node: Node) -> str:
 
 
 def _emit_matmul(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te
-
     x, y = operands
     kind, step = _accumulator(node), te.reduce_axis((0, int(x.shape[-1])))
 
@@ -50,8 +49,6 @@ class _Window:
 
 
 def _window_of(node: Node, group_channels: int, extents: Sequence[int]) -> _Window:
-    from tvm import te
-
     is_last = node.attributes["channels_last"]
     return _Window(
         axes=image_axes(node.shape, is_last),
@@ -62,8 +59,6 @@ def _window_of(node: Node, group_channels: int, extents: Sequence[int]) -> _Wind
 
 
 def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te, tirx
-
     x, weight = operands
     groups, kind = node.attributes["group"], _accumulator(node)
     features, depth, *extents = (int(extent) for extent in weight.shape)
@@ -83,8 +78,6 @@ def _emit_conv(node: Node, operands: Sequence[Any]) -> Any:
 
 def _emit_conv_transpose(node: Node, operands: Sequence[Any]) -> Any:
     """Emit a convolution of the image with zeros between its elements, taps in reverse order."""
-    from tvm import te, tirx
-
     x, weight = operands
     attributes, kind = node.attributes, _accumulator(node)
     groups = attributes["group"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._toolchain import te, tirx, topi
 from amos.codegen.tir.arrays import decode
 from amos.network.graph import Node
 from amos.network.loops.elementwise import cast_tensor, in_float32, map_tensor
@@ -24,8 +25,6 @@ def reduce_axes(x: Any, axes: Sequence[int], combine: Any) -> Any:
     Args:
         combine: a reduction of TE, for example ``te.sum``.
     """
-    from tvm import te
-
     shape = [int(extent) for extent in x.shape]
     rows = axes[-1] == len(shape) - 1
     if rows and len(axes) > 1 and shape[-1] >= LANES:
@@ -48,8 +47,6 @@ def _rows(x: Any, reduce: Any) -> Any:
 
     The last step is a reduction too, so that TVM does not inline it into each reader's loop.
     """
-    from tvm import te, tirx
-
     *outer, extent = (int(size) for size in x.shape)
     main = extent // LANES * LANES
     shape = (*outer, 1)
@@ -69,8 +66,6 @@ def _rows(x: Any, reduce: Any) -> Any:
 
 def mean(x: Any, axes: Sequence[int]) -> Any:
     """Return the mean of a tensor along axes, which stay with one element."""
-    from tvm import te, tirx
-
     count = prod(int(x.shape[axis]) for axis in axes)
     kind = str(x.dtype)
     divide = tirx.div if "float" in kind else tirx.truncdiv
@@ -80,8 +75,6 @@ def mean(x: Any, axes: Sequence[int]) -> Any:
 
 def without_axes(x: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
     """Return a tensor without axes of one element, as the shape that it has then."""
-    from tvm import te
-
     if len(x.shape) == len(shape):
         return x
     remaining = [axis for axis in range(len(x.shape)) if axis not in axes]
@@ -97,8 +90,6 @@ def without_axes(x: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
 
 def _emit_reduction(node: Node, operands: Sequence[Any]) -> Any:
     """Emit a reduction; of sums of halves in ``float32``."""
-    from tvm import te
-
     (x,), axes = operands, node.attributes["axes"]
     if not axes:
         return map_tensor(lambda value: value, x, name="identity")
@@ -116,15 +107,11 @@ _ORDERS = {"ReduceMax": "max", "ReduceMin": "min"}
 
 
 def _totals() -> Mapping[str, Any]:
-    from tvm import te, tirx
-
     product = te.comm_reducer(lambda x, y: x * y, lambda kind: tirx.const(1, kind), name="product")
     return {"ReduceSum": te.sum, "ReduceProd": product}
 
 
 def _emit_position(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import topi
-
     find = topi.argmax if node.operation == "ArgMax" else topi.argmin
     attributes = node.attributes
     x = _with_plain_bits(in_float32(operands[0]), operands[0])
@@ -137,8 +124,6 @@ def _with_plain_bits(wide: Any, x: Any) -> Any:
 
     Of a reduction to two values TVM would convert the bits as an integer.
     """
-    from tvm import te, tirx
-
     if str(x.dtype) != "bfloat16":
         return wide
     return te.compute(
@@ -150,8 +135,6 @@ def _with_plain_bits(wide: Any, x: Any) -> Any:
 
 def pad_image(x: Any, node: Node, value: Any, axes: Sequence[int]) -> Any:
     """Return an image with the padding of a node's windows around it."""
-    from tvm import topi
-
     pads, half = node.attributes["pads"], len(axes)
     if not any(pads):
         return x
@@ -171,8 +154,6 @@ def at_tap(at: Sequence[Any], taps: Sequence[Any], node: Node, axes: Sequence[in
 
 
 def _pool(x: Any, node: Node, value: Any, combine: Any) -> Any:
-    from tvm import te
-
     axes = image_axes(node.shape, node.attributes["channels_last"])
     image = pad_image(x, node, value, axes)
     taps = [te.reduce_axis((0, size)) for size in node.attributes["kernel_shape"]]
@@ -184,16 +165,12 @@ def _pool(x: Any, node: Node, value: Any, combine: Any) -> Any:
 
 
 def _emit_max_pool(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te, tirx
-
     kind = node.dtype
     least = float("-inf") if "float" in kind else int(np.iinfo(kind).min)
     return _pool(operands[0], node, tirx.const(least, kind), te.max)
 
 
 def _emit_average_pool(node: Node, operands: Sequence[Any]) -> Any:
-    from tvm import te, tirx
-
     x = in_float32(operands[0])
     kind = str(x.dtype)
     total = _pool(x, node, tirx.const(0, kind), te.sum)
@@ -205,8 +182,6 @@ def _emit_average_pool(node: Node, operands: Sequence[Any]) -> Any:
 
 def _taps_inside(node: Node, at: Sequence[Any]) -> Any:
     """Count the elements that a window averages; padding only if it counts."""
-    from tvm import tirx
-
     attributes = node.attributes
     window = attributes["kernel_shape"]
     if attributes["count_include_pad"] or not any(attributes["pads"]):

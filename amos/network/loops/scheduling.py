@@ -12,7 +12,7 @@ from math import copysign, inf, prod
 from pathlib import Path
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, tirx, tvm
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.comparing import propagate_nan
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_pipeline
@@ -43,7 +43,6 @@ _KINDS = _PARALLEL, _SUMMED = 0, 2
 def to_text(functions: Mapping[str, Any]) -> str:
     """Serialize functions of TensorIR by name, for another process."""
     load_tvm()
-    import tvm
     from tvm_ffi.serialization import to_json_graph_str
 
     return str(to_json_graph_str(tvm.IRModule(functions)))
@@ -52,7 +51,6 @@ def to_text(functions: Mapping[str, Any]) -> str:
 def object_code(text: str, exact: bool) -> bytes:
     """Schedule functions, texts of :func:`to_text`, and compile them for this CPU."""
     load_tvm()
-    import tvm
     from tvm_ffi.serialization import from_json_graph_str
 
     define_operators()
@@ -103,8 +101,6 @@ def _begin_at_infinity(function: Any) -> Any:
     TVM's begin at the largest finite numbers, and it divides the reductions of no others.
     """
     import tvm_ffi
-    from tvm import tirx
-    from tvm.s_tir import SBlock
 
     def infinite(number: Any) -> Any:
         # Of bfloat16 the largest number is float32's.
@@ -118,27 +114,22 @@ def _begin_at_infinity(function: Any) -> Any:
             return block
         init = tvm_ffi.structural_map(block.init, bounds)
         parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init
-        return SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+        return tvm.s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
 
     bounds = tirx.FloatImm, infinite
-    return function.with_body(tvm_ffi.structural_map(function.body, (SBlock, replace_init)))
+    return function.with_body(
+        tvm_ffi.structural_map(function.body, (tvm.s_tir.SBlock, replace_init))
+    )
 
 
 def _allow_unaligned(function: Any) -> Any:
     """Return a function whose arguments may begin at any byte, as a network's inputs do."""
-    import tvm
-
     return align_to_bytes(tvm.IRModule({"main": function}))["main"]
 
 
 def _schedule_loops(function: Any) -> Any:
     """Schedule a function: outer loops in parallel, innermost ones as vectors."""
-    import tvm
-    from tvm import s_tir
-    from tvm.error import InternalError
-    from tvm.s_tir import ScheduleError
-
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}))
     try:
         root = schedule.get_sblock("root")
         for block in _select_inlined(schedule, schedule.get_child_blocks(root)):
@@ -147,7 +138,7 @@ def _schedule_loops(function: Any) -> Any:
         # Apart from their first value sums can no longer be moved.
         for begin in begins:
             begin()
-    except (ScheduleError, InternalError):
+    except (tvm.s_tir.ScheduleError, tvm.error.InternalError):
         return function  # what cannot be scheduled runs as it is
     return schedule.mod["main"]
 
@@ -185,8 +176,6 @@ def _transposes(schedule: Any, block: Any) -> bool:
 
 def _inline(schedule: Any, block: Any) -> None:
     """Compute an intermediate where it is read, unless that is in two places or in every step."""
-    from tvm.s_tir import ScheduleError
-
     consumers = schedule.get_consumers(block)
     if len(consumers) != 1 or _reads_inlined(schedule, block, consumers[0]) > _READS:
         return
@@ -194,7 +183,7 @@ def _inline(schedule: Any, block: Any) -> None:
         return
     try:
         schedule.compute_inline(block)
-    except ScheduleError:
+    except tvm.s_tir.ScheduleError:
         return  # it is a sum, or decides what is read
 
 
@@ -209,13 +198,11 @@ def _is_read_again(schedule: Any, block: Any, consumer: Any) -> bool:
 
 def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:
     """Count the reads of a block if it were inlined in its consumer."""
-    from tvm import ir
-
     described = schedule.get(block)
     result = described.writes[0].source
-    reads = collect_nodes(schedule.get(consumer).body, ir.TensorLoad)
+    reads = collect_nodes(schedule.get(consumer).body, tvm.ir.TensorLoad)
     times = sum(bool(read.source.same_as(result)) for read in reads)
-    return times * len(collect_nodes(described.body, ir.TensorLoad))
+    return times * len(collect_nodes(described.body, tvm.ir.TensorLoad))
 
 
 def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
@@ -279,15 +266,13 @@ def _list_lanes(schedule: Any, block: Any) -> list[int]:
 
     What is the same for a whole vector, as the indices of rows are, may be wider.
     """
-    from tvm import DataType
-
     described = schedule.get(block)
     tensors = [*described.reads, *described.writes]
     if any(str(each.source.dtype) == "bfloat16" for each in tensors):
         return []
     last = [each.var for each in described.iter_vars if int(each.iter_type) == _PARALLEL][-1]
     along = [each for each in tensors if any(occurs(last, at.min) for at in each.region)]
-    widest = max((DataType(str(x.source.dtype)).bits + 7) // 8 for x in along)
+    widest = max((tvm.DataType(str(x.source.dtype)).bits + 7) // 8 for x in along)
     return [n for n in _VECTORS if n * widest <= _LONGEST]
 
 
@@ -310,17 +295,14 @@ def _along_rows(schedule: Any, block: Any) -> bool:
 
 def _concatenated_lengths(schedule: Any, block: Any, extent: int) -> list[int]:
     """List the lengths of a concatenation's operands along the last iteration of a block."""
-    from tvm import ir
-    from tvm.sym import detect_linear_equation
-
     described = schedule.get(block)
     last, begins = described.iter_vars[-1].var, {0, extent}
-    for call in collect_nodes(described.body, ir.Call):
+    for call in collect_nodes(described.body, tvm.ir.Call):
         if getattr(call.op, "name", "") == "prim.if_then_else":
             condition: Any = call.args[0]
             line: Any = ()
             if type(condition).__name__ == "LE":
-                line = detect_linear_equation(condition.b - condition.a, [last])
+                line = tvm.sym.detect_linear_equation(condition.b - condition.a, [last])
             if [type(each).__name__ for each in line] == ["IntImm"] * 2 and int(line[0]) == 1:
                 begins.add(-int(line[1]))
     places = sorted(begin for begin in begins if 0 <= begin <= extent)

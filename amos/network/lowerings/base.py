@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from amos._toolchain import tvm
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduling import schedule_candidate
 from amos.codegen.tir.program import Argument, Program
@@ -121,8 +122,6 @@ class Lowering(ABC):
             kind: ``"native"`` or ``"generic"``.
             tiled: whether it uses tile registers.
         """
-        import tvm
-
         module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
         larger = tiled or not self.shared
         title = str(self.operator)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import tirx
 from amos.codegen.tir.arrays import container_dtype
 from amos.codegen.tir.epilogue import finish
 from amos.ir import Operator
@@ -24,9 +24,6 @@ class PanelWriter(ABC):
     """
 
     def __init__(self, product: BlockedProduct, operator: Operator) -> None:
-        load_tvm()
-        from tvm import tirx
-
         self.product, self.operator = product, operator
         buffer = tirx.decl_buffer
         self.x = buffer((product.rows * product.depth,), "float32", "x")
@@ -45,16 +42,12 @@ class PanelWriter(ABC):
 
     def write_function(self) -> Any:
         """Write a function of the rows, the weights, what the epilogue reads, and the result."""
-        from tvm import tirx
-
         buffers = [self.x, self.weight, *self.tensors.values(), self.result]
         function = tirx.PrimFunc(buffers, self.write_body())
         return function.with_attr({"tirx.noalias": True, "s_tir": True})
 
     def loop_over_panels(self, panel: Any, buffers: Sequence[Any], steps: Sequence[Any]) -> Any:
         """Write the parallel loop over panels, with buffers of its own in each step."""
-        from tvm import tirx
-
         body = sequence([*map(tirx.AllocBuffer, buffers), *steps])
         return tirx.For(panel, 0, self.product.panels, tirx.ForKind.PARALLEL, body)
 
@@ -63,8 +56,6 @@ class PanelWriter(ABC):
 
         Behind the last vector of columns it is read again.
         """
-        from tvm import tirx
-
         product, number = self.product, panel * self.product.vectors + vector
         if product.column_vectors % product.vectors:
             number = tirx.min(number, product.column_vectors - 1)
@@ -72,15 +63,11 @@ class PanelWriter(ABC):
 
     def load_scale(self, panel: Any, block: Any, vector: int) -> Any:
         """Load the scales of a block."""
-        from tvm import tirx
-
         line = self.load_line(panel, block, self.product.format.words, vector)
         return tirx.reinterpret(self.vector, line)
 
     def load_zero(self, panel: Any, block: Any, vector: int) -> Any:
         """Load the zero points of a block, less the middle of all codes."""
-        from tvm import tirx
-
         line = self.load_line(panel, block, self.product.format.words + 1, vector)
         return tirx.reinterpret(self.vector, line)
 
@@ -90,8 +77,6 @@ class PanelWriter(ABC):
         They leave registers first. A loop whose steps read different ones would keep all of them
         in memory, and one that is unrolled takes long to compile.
         """
-        from tvm import tirx
-
         product = self.product
         count = product.tile_rows * product.vectors
         results = self.declare_vectors("results", count)
@@ -107,8 +92,6 @@ class PanelWriter(ABC):
 
     def _store_vector(self, row: Any, column: Any, results: Any, place: Any) -> Any:
         """Store a vector of results, or as much as there is of it at the edge."""
-        from tvm import tirx
-
         product = self.product
 
         def loop(kind: Any, count: Any) -> Any:
@@ -136,20 +119,14 @@ class PanelWriter(ABC):
 
     def declare_vectors(self, name: str, count: int, kind: str = "float32") -> Any:
         """Declare a buffer of vectors, which stay in registers."""
-        from tvm import tirx
-
         return tirx.decl_buffer((count * self.product.lanes,), kind, name, scope="local")
 
     def load(self, buffer: Any, number: Any) -> Any:
         """Load a vector of a buffer."""
-        from tvm import tirx
-
         return tirx.BufferLoad(buffer, [self._lanes(number)])
 
     def store(self, buffer: Any, number: Any, value: Any) -> Any:
         """Store a vector into a buffer."""
-        from tvm import tirx
-
         return tirx.BufferStore(buffer, value, [self._lanes(number)])
 
     def clear(self, buffer: Any) -> Any:
@@ -160,26 +137,18 @@ class PanelWriter(ABC):
 
     def broadcast(self, value: Any, kind: str = "") -> Any:
         """Return a vector of one value: an expression, or a number of a dtype."""
-        from tvm import tirx
-
         scalar = tirx.const(value, kind) if kind else value
         return tirx.Broadcast(scalar, self.product.lanes)
 
     def multiply_add(self, x: Any, y: Any, total: Any) -> Any:
         """Return a product of vectors plus another one, rounded once."""
-        from tvm import tirx
-
         return tirx.call_intrin(self.vector, "tirx.fma", x, y, total)
 
     def _lanes(self, number: Any) -> Any:
-        from tvm import tirx
-
         return tirx.Ramp(number * self.product.lanes, 1, self.product.lanes)
 
 
 def sequence(steps: Iterable[Any]) -> Any:
     """Return statements one after the other, also those of sequences among them."""
-    from tvm import tirx
-
     flat = [each for step in steps for each in (step if isinstance(step, tirx.SeqStmt) else [step])]
     return tirx.SeqStmt(flat) if len(flat) > 1 else flat[0]

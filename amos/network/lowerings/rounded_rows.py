@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.ir import Operator
 from amos.network.lowerings.panel_writer import PanelWriter, sequence
 from amos.network.lowerings.panels import MOST_LEVEL, BlockedProduct
@@ -27,8 +28,6 @@ class RoundedRowsWriter(PanelWriter):
 
     def __init__(self, product: BlockedProduct, operator: Operator) -> None:
         super().__init__(product, operator)
-        from tvm import tirx
-
         blocks = product.rows * product.blocks
         #: Rows with whole blocks, which are the rows themselves where theirs are.
         self.padded = self.x
@@ -46,8 +45,6 @@ class RoundedRowsWriter(PanelWriter):
 
     def write_body(self) -> Any:
         """Write all loops: rows are rounded, then multiplied."""
-        from tvm import tirx
-
         buffers = [self.levels, self.scales, self.begins]
         steps = [self._write_rounding(), self._write_products()]
         if not self.padded.same_as(self.x):
@@ -56,8 +53,6 @@ class RoundedRowsWriter(PanelWriter):
 
     def _write_padding(self) -> Any:
         """Write the loop that puts zeros behind rows."""
-        from tvm import tirx
-
         product, row, at = self.product, tirx.Var("row", "int32"), tirx.Var("at", "int32")
         depth = product.blocks * product.format.block
         value = tirx.if_then_else(
@@ -69,16 +64,12 @@ class RoundedRowsWriter(PanelWriter):
 
     def _loop_over_rows(self, variable: Any, count: int, body: Any) -> Any:
         """Write a loop over rows, or their blocks: parallel if there are many elements."""
-        from tvm import tirx
-
         is_small = self.product.rows * self.product.depth < _FEW_ELEMENTS
         kind = tirx.ForKind.SERIAL if is_small else tirx.ForKind.PARALLEL
         return tirx.For(variable, 0, count, kind, body)
 
     def _write_rounding(self) -> Any:
         """Write the loop that rounds each block of each row."""
-        from tvm import tirx
-
         product, block = self.product, tirx.Var("block", "int32")
         count, kind = product.format.block // _STEP, f"float32x{_STEP}"
         most, inverse = (
@@ -129,8 +120,6 @@ class RoundedRowsWriter(PanelWriter):
 
     def _write_products(self) -> Any:
         """Write the loop over panels, and over register tiles of rows in each."""
-        from tvm import tirx
-
         product = self.product
         panel, tile, block = (tirx.Var(name, "int32") for name in ("panel", "tile", "block"))
         count = product.tile_rows * product.vectors
@@ -149,8 +138,6 @@ class RoundedRowsWriter(PanelWriter):
         self, panel: Any, tile: Any, block: Any, sums: Any, integers: Any, codes: Any
     ) -> list[Any]:
         """Return statements that add the products of a block to the sums of a register tile."""
-        from tvm import tirx
-
         product = self.product
         rows, vectors = product.tile_rows, product.vectors
         # Behind the last row it is multiplied again.
@@ -189,8 +176,6 @@ class RoundedRowsWriter(PanelWriter):
 
     def _add_bytes(self, total: Any, words: Any, number: int, four: Any) -> Any:
         """Return a sum plus products of bytes: of codes of words, and of four levels of a row."""
-        from tvm import tirx
-
         bits, lanes = self.product.format.bits, self.product.lanes
         if bits < 8:
             mask = ((1 << bits) - 1) * 0x01010101

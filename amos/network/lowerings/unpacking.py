@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.network.blocked import WORD_BITS
 from amos.network.lowerings.panel_writer import PanelWriter, sequence
 
@@ -24,8 +25,6 @@ class FloatRowsWriter(PanelWriter):
 
         Sums of a block are scaled once.
         """
-        from tvm import tirx
-
         product, panel = self.product, tirx.Var("panel", "int32")
         places = range(product.tile_rows * product.vectors)
         sums = self.declare_vectors("sums", len(places))
@@ -61,8 +60,6 @@ class FloatRowsWriter(PanelWriter):
 
     def _write_through_panels(self) -> Any:
         """Write the loop over panels that become floats once, for all rows."""
-        from tvm import tirx
-
         product, panel = self.product, tirx.Var("panel", "int32")
         rows, vectors, serial = product.tile_rows, product.vectors, tirx.ForKind.SERIAL
         packed = tirx.decl_buffer((product.tiles * rows * product.depth,), "float32", "packed")
@@ -99,8 +96,6 @@ class FloatRowsWriter(PanelWriter):
 
         Behind the last row it stands again.
         """
-        from tvm import tirx
-
         product, rows = self.product, self.product.tile_rows
         tile, step, row = (tirx.Var(name, "int32") for name in ("tile", "step", "row"))
         source = tirx.min(tile * rows + row, product.rows - 1) * product.depth + step
@@ -112,8 +107,6 @@ class FloatRowsWriter(PanelWriter):
 
     def _unpack(self, panel: Any, block: Any, count: int, codes: Any, use: Use) -> Any:
         """Write what unpacks the first codes of a block, and what uses each of them."""
-        from tvm import tirx
-
         per_word, vectors = self.product.format.codes_per_word, range(self.product.vectors)
 
         def write_word(word: Any, codes_of_word: int) -> Any:
@@ -139,8 +132,6 @@ class FloatRowsWriter(PanelWriter):
 
         A permutation looks at the lowest four bits of an index only.
         """
-        from tvm import tirx
-
         bits, lanes = self.product.format.bits, self.product.lanes
         kind = f"int32x{lanes}"
         if bits == 4 and self.product.has_permutes:
