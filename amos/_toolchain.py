@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -82,21 +82,22 @@ def load_tvm() -> ModuleType:
 
 
 class LazyModule:
-    """A module of TVM, which :func:`load_tvm` loads when one of its names is used first."""
+    """A module that is imported when one of its names is used first."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, prepare: Callable[[], object] | None = None) -> None:
+        self._name, self._prepare = name, prepare
         self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
         if self._module is None:
-            load_tvm()
+            if self._prepare is not None:
+                self._prepare()
             self._module = import_module(self._name)
         return getattr(self._module, name)
 
 
-tvm, te = LazyModule("tvm"), LazyModule("tvm.te")
-tirx, topi = LazyModule("tvm.tirx"), LazyModule("tvm.topi")
+tvm, te = LazyModule("tvm", load_tvm), LazyModule("tvm.te", load_tvm)
+tirx, topi = LazyModule("tvm.tirx", load_tvm), LazyModule("tvm.topi", load_tvm)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 
 from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError, quote
+from amos.network.packages import onnx
 from amos.network.sessions import explain_refusal
 
 #: Operators of ONNX and onnxruntime that add up products.
@@ -121,8 +122,6 @@ def _check_file(path: str) -> None:
 
     onnxruntime needs no names of graphs, no order of nodes and no shapes of inputs.
     """
-    import onnx
-
     try:
         onnx.checker.check_model(path)
     except Exception:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.network.packages import helper, numpy_helper, onnx
 from amos.network.reading.branches import all_graphs
 from amos.network.shapes import HALVES
 
@@ -68,20 +69,16 @@ def widen_halves(model: Any) -> Any:
 
 def _state_results(model: Any) -> None:
     """State in place the dtypes of results that a model leaves open, as far as ONNX infers them."""
-    from onnx import shape_inference
-
     if all(port.type.tensor_type.elem_type for port in model.graph.output):
         return
-    inferred = {port.name: port for port in shape_inference.infer_shapes(model).graph.output}
+    inferred = {port.name: port for port in onnx.shape_inference.infer_shapes(model).graph.output}
     for port in model.graph.output:
         port.CopyFrom(inferred[port.name])
 
 
 def _codes() -> dict[int, str]:
     """Return ONNX's numbers of floats of 16 bits."""
-    from onnx import TensorProto
-
-    return {TensorProto.DataType.Value(name.upper()): name for name in HALVES}
+    return {onnx.TensorProto.DataType.Value(name.upper()): name for name in HALVES}
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
@@ -112,29 +109,25 @@ def _half_ports(graph: Any) -> dict[str, str]:
 
 def _widen_graph(graph: Any, ports: Mapping[str, str]) -> None:
     """Change dtypes in place, and call ports by other names."""
-    from onnx import TensorProto
-
     codes = _codes()
     for tensor in graph.initializer:
         _widen_tensor(tensor)
         tensor.name = ports.get(tensor.name, tensor.name)
     for port in (*graph.input, *graph.output):
         if port.type.tensor_type.elem_type in codes and port.name not in ports:
-            port.type.tensor_type.elem_type = TensorProto.FLOAT
+            port.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     del graph.value_info[:]
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [ports.get(name, name) for name in names]
         for attribute in node.attribute:
             if attribute.name in _DTYPES and attribute.i in codes:
-                attribute.i = TensorProto.FLOAT
+                attribute.i = onnx.TensorProto.FLOAT
             elif attribute.HasField("t"):
                 _widen_tensor(attribute.t)
 
 
 def _widen_tensor(tensor: Any) -> None:
-    from onnx import numpy_helper
-
     if tensor.data_type in _codes():
         values = numpy_helper.to_array(tensor).astype(np.float32)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
@@ -142,11 +135,9 @@ def _widen_tensor(tensor: Any) -> None:
 
 def _convert_ports(graph: Any, ports: Mapping[str, str]) -> None:
     """Convert inputs ahead of all nodes, and results behind them."""
-    from onnx import TensorProto, helper
-
     inputs = {port.name for port in graph.input if port.name in ports}
     nodes = [
-        helper.make_node("Cast", [name], [ports[name]], to=TensorProto.FLOAT)
+        helper.make_node("Cast", [name], [ports[name]], to=onnx.TensorProto.FLOAT)
         for name in sorted(inputs)
     ]
     nodes += graph.node

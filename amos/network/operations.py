@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from amos.network import shapes
+from amos.network.packages import helper, onnx
 from amos.network.shapes import Attributes, Result, Typed
 
 
@@ -92,17 +93,13 @@ def kind_of(operation: str) -> Kind:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's dtype by name; of ``bfloat16`` that of ONNX."""
     if name == "bfloat16":
-        from onnx import TensorProto, helper
-
-        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
         return dtype
     return np.dtype(name)
 
 
 def declare_value(name: str, value: Typed) -> Any:
     """Return ONNX's declaration of a value of static shape."""
-    from onnx import helper
-
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_value_info(name, kind, value.shape)
 

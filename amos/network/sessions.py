@@ -17,6 +17,7 @@ from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
 from amos.network.inputs import values_of
 from amos.network.network import Port
+from amos.network.packages import helper, onnx
 from amos.network.reading.branches import operators_of
 
 if TYPE_CHECKING:
@@ -56,16 +57,12 @@ class Reference:
 
 def load_onnx(source: Any, *, all_weights: bool) -> Any:
     """Return a model of ONNX, of a file perhaps without the weights in files of their own."""
-    import onnx
-
     is_file = isinstance(source, str | os.PathLike)
     return onnx.load(source, load_external_data=all_weights) if is_file else source
 
 
 def save_model(model: Any, folder: Path, name: str = MODEL) -> Path:
     """Write a model, with its weights in a file of their own where it is large."""
-    import onnx
-
     large = model.ByteSize() > _LARGEST
     if large:  # onnx moves the weights out of the model that it is given
         model, original = onnx.ModelProto(), model
@@ -138,8 +135,6 @@ def sum_settings(source: Any) -> Mapping[str, str]:
 
     They slow products down, so there are none where the CPU's sums or the weights need none.
     """
-    import onnx
-
     if cpu().has_int8_dot_products:
         return {}
     graph = load_onnx(source, all_weights=False).graph
@@ -153,8 +148,6 @@ def sum_settings(source: Any) -> Mapping[str, str]:
 
 def _is_narrow(weight: Any) -> bool:
     """Return whether no pair of products of bytes with a weight overflows 16 bits."""
-    import onnx
-
     if onnx.external_data_helper.uses_external_data(weight):
         return False
     values = onnx.numpy_helper.to_array(weight).astype(np.int16)
@@ -202,8 +195,6 @@ def infer_by_onnxruntime(model: Any) -> list[Any]:
 
     There are none where it does not take the model.
     """
-    from onnx import TensorProto, helper
-
     names = {"float": "FLOAT", "double": "DOUBLE"}
     try:
         ports = plain_session(model).get_outputs()
@@ -214,7 +205,7 @@ def infer_by_onnxruntime(model: Any) -> list[Any]:
         if not port.type.startswith("tensor("):  # a sequence or a map
             continue
         kind = port.type.removeprefix("tensor(").removesuffix(")")
-        number = TensorProto.DataType.Value(names.get(kind, kind.upper()))
+        number = onnx.TensorProto.DataType.Value(names.get(kind, kind.upper()))
         declared.append(helper.make_tensor_value_info(port.name, number, port.shape))
     return declared
 
@@ -300,7 +291,6 @@ def _run_bfloat16(
     session: Any, ports: Sequence[Port], values: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, ...]:
     """Run a session of which a port is of bfloat16, a dtype that NumPy lacks."""
-    from onnx import TensorProto
     from onnxruntime import OrtValue
 
     inputs = {}
@@ -309,7 +299,7 @@ def _run_bfloat16(
         if port.dtype == "bfloat16":
             bits = pack(array, "bfloat16").view(np.uint16).reshape(array.shape)
             inputs[port.name] = OrtValue.ortvalue_from_numpy_with_onnx_type(
-                bits, TensorProto.BFLOAT16
+                bits, onnx.TensorProto.BFLOAT16
             )
         else:
             inputs[port.name] = OrtValue.ortvalue_from_numpy(array)

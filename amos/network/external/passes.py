@@ -17,6 +17,7 @@ from amos.network.external.writing import (
     write_group_functions,
 )
 from amos.network.graph import Graph
+from amos.network.packages import onnx
 from amos.network.passes.sequence import PASSES, list_passes
 from amos.network.sessions import save_model
 
@@ -74,11 +75,9 @@ def write_region_functions(network: PartitionedNetwork, graphs: Mapping[str, Gra
 
 def with_functions(network: PartitionedNetwork, functions: Sequence[Any]) -> Any:
     """Return the model with functions for its regions."""
-    from onnx import version_converter
-
     model = contract_regions(network.graph, network.regions, DOMAIN)
     if any(each.version < OPSET for each in model.opset_import if each.domain in ("", "ai.onnx")):
-        model = version_converter.convert_version(model, OPSET)
+        model = onnx.version_converter.convert_version(model, OPSET)
     model.functions.extend(functions)
     model.ir_version = max(model.ir_version, IR_VERSION)
     return model

@@ -14,6 +14,7 @@ from typing import Any
 from amos.network.graph import Graph
 from amos.network.network import Network, network_of
 from amos.network.operations import declare_value
+from amos.network.packages import helper, onnx
 from amos.network.reading.branches import names_read
 from amos.network.reading.onnx_graph import OnnxGraph
 
@@ -117,8 +118,6 @@ def extract_nodes(
     graph: OnnxGraph, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Any:
     """Extract a model of some nodes of a graph."""
-    from onnx import helper
-
     nodes_of_region = [graph.nodes[number] for number in nodes]
     read = {name for number in nodes for name in graph.reads[number]}
     weights = [each for name, each in graph.initializers.items() if name in read]
@@ -142,9 +141,6 @@ def contract_regions(graph: OnnxGraph, regions: Mapping[str, Region], domain: st
     Args:
         regions: by the name of their operator.
     """
-    import onnx
-    from onnx import helper
-
     nodes = [
         graph.nodes[place]
         if isinstance(place, int)
@@ -209,8 +205,6 @@ def _live(nodes: Sequence[Any], results: set[str]) -> list[Any]:
 
 def whole_model(network: Network, operator: str, domain: str) -> Any:
     """Write a model that calls one operator on its inputs."""
-    from onnx import helper
-
     inputs = [port.name for port in network.inputs]
     longest = max(inputs, key=len, default="")
     outputs = [f"{longest}_output{number}" for number in range(len(network.outputs))]

@@ -10,6 +10,7 @@ import numpy as np
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.groups import CallSite
 from amos.network.operations import declare_value, numpy_dtype
+from amos.network.packages import helper, numpy_helper
 from amos.network.shapes import BYTES
 
 #: Domain of the functions.
@@ -63,8 +64,6 @@ def write_nodes(
         names: of their values and of those that they read, by number.
         results: nodes whose values the model returns, by the names that they get.
     """
-    from onnx import helper
-
     writer, own = _Writer(reserved=(*names.values(), *results)), {node.number for node in nodes}
     read = {each.number: each for each in (*values_read(nodes), *results.values())}
     inputs = [node for number, node in read.items() if number not in own]
@@ -131,15 +130,11 @@ class _Writer:
         return name
 
     def constant(self, array: Any, dtype: Any = None) -> str:
-        from onnx import numpy_helper
-
         values = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
         return self.node("Constant", [], value=numpy_helper.from_array(values))
 
     def node(self, operation: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """Append a node; return the name of its result."""
-        from onnx import helper
-
         name = name or self._name_unused(f"t{len(self.nodes)}")
         self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
         return name
@@ -147,8 +142,6 @@ class _Writer:
     def function(
         self, name: str, inputs: Sequence[str], results: Sequence[Operand], outputs: Sequence[str]
     ) -> Any:
-        from onnx import helper
-
         for result, output in zip(results, outputs, strict=True):
             self.node("Identity", [self.name_of(result)], output)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
@@ -179,8 +172,6 @@ class _Writer:
         return self.node("Transpose", [value], name, perm=perm)
 
     def cast(self, value: str, dtype: str, name: str = "") -> str:
-        from onnx import helper
-
         number = helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
         return self.node("Cast", [value], name, to=number)
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from amos.network.packages import helper, numpy_helper
+
 _SIGMOID = "Sigmoid"
 #: Operators that bound a value, the input of ``Clip`` that does, and what its other one then is.
 _BOUNDS = {"Max": (1, np.inf), "Min": (2, -np.inf)}
@@ -34,8 +36,6 @@ def rewrite_for_measuring(model: Any) -> Any:
 
 def _list_numbers(nodes: Iterable[Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and value of each constant without dimensions, but NaN."""
-    from onnx import numpy_helper
-
     for node in nodes:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value" and not attribute.t.dims:
@@ -49,8 +49,6 @@ def _rewrite(node: Any, numbers: Mapping[str, np.ndarray]) -> Iterator[Any]:
 
     A sigmoid of x is ``exp(-softplus(-x))``, a bound by a number is a ``Clip``.
     """
-    from onnx import helper
-
     standard = node.domain in ("", "ai.onnx")
     if standard and node.op_type == _SIGMOID:
         value, (result,) = node.input[0], node.output
@@ -72,8 +70,6 @@ def _bounds(node: Any, numbers: Mapping[str, np.ndarray]) -> bool:
 
 def _write_clip(node: Any, numbers: Mapping[str, np.ndarray]) -> Iterator[Any]:
     """Yield a ``Clip`` for a bound. Without its other bound it would make infinities finite."""
-    from onnx import helper, numpy_helper
-
     place, limit = _BOUNDS[node.op_type]
     value, number = sorted(node.input, key=numbers.__contains__)
     inputs = [value, number, number]

@@ -18,6 +18,7 @@ from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.network.external.partition import PartitionedNetwork, load_partition
+from amos.network.packages import onnx
 
 
 def quantize_network(
@@ -47,7 +48,6 @@ def quantize_network(
 
 def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path) -> Any:
     """Return the quantized model in memory."""
-    import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

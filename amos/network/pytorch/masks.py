@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from amos.network.packages import numpy_helper
+
 #: Operators behind a mask of booleans, as PyTorch's exporter writes it.
 _BEHIND = ("Add", "Softmax", "IsNaN")
 
@@ -21,8 +23,6 @@ def hide_masked_keys(graph: Any) -> None:
     Args:
         graph: an ``onnx.GraphProto``, changed in place.
     """
-    from onnx import numpy_helper
-
     readers = defaultdict[str, list[Any]](list)
     for node in graph.node:
         for name in node.input:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amos.network.graph import Constant, Operand
+from amos.network.packages import helper
 from amos.network.reading.branches import rename_values
 
 #: Nodes that the trips of a loop may become; a loop of one trip may become any number.
@@ -75,8 +76,6 @@ class _Body:
 
     def add_node(self, operation: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         """Add a node of this trip; returns the name of its result."""
-        from onnx import helper
-
         node = helper.make_node(operation, inputs, [self.name(name)], **attributes)
         self.reader.read_nodes([node], node.output)
         return self.name(name)
@@ -104,8 +103,6 @@ def _rename(nodes: Sequence[Any], names: Mapping[str, str]) -> Iterator[Any]:
 
 def _name_values(reader: ModelReader, names: Sequence[str], values: Sequence[str]) -> None:
     """Give values second names; an empty one is not needed."""
-    from onnx import helper
-
     pairs = [(name, v) for name, v in zip(names, values, strict=True) if name]
     nodes = [helper.make_node("Identity", [value], [name]) for name, value in pairs]
     reader.read_nodes(nodes, names)
@@ -188,8 +185,6 @@ def unroll_loop(reader: ModelReader, node: Any) -> bool:
 
 def unroll_scan(reader: ModelReader, node: Any) -> bool:
     """Read the trips of a ``Scan``."""
-    from onnx import helper
-
     scan = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     count = len(node.input) - scan["num_scan_inputs"]
     names, states = [*node.input[count:]], [*node.input[:count]]

@@ -15,6 +15,7 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.network.graph import Constant, GraphBuilder, Node, Operand
 from amos.network.operations import declare_value
+from amos.network.packages import helper, numpy_helper, onnx
 from amos.network.reading import (
     attention,
     classical,
@@ -141,9 +142,7 @@ class _ModelReader:
 
     def add_weight(self, name: str, values: Any) -> None:
         """Add a constant to the model: a tensor of ONNX, or an array."""
-        from onnx import TensorProto, numpy_helper
-
-        tensor = TensorProto()
+        tensor = onnx.TensorProto()
         tensor.CopyFrom(
             numpy_helper.from_array(values) if isinstance(values, np.ndarray) else values
         )
@@ -239,8 +238,6 @@ class _ModelReader:
 
     def infer(self, node: Any) -> list[Any]:
         """Declarations of the results of a node, as far as ONNX can tell."""
-        from onnx import helper, numpy_helper, shape_inference
-
         ports, tensors = list[Any](), list[Any]()
         declared = [self.declared[name] for name in node.output if name in self.declared]
         for name in dict.fromkeys(names_read(node)):
@@ -263,7 +260,7 @@ class _ModelReader:
         if node.domain == "com.microsoft":
             return infer_by_onnxruntime(single) or declared
         try:
-            return list(shape_inference.infer_shapes(single, data_prop=True).graph.output)
+            return list(onnx.shape_inference.infer_shapes(single, data_prop=True).graph.output)
         except Exception:  # onnx raises errors of its own types
             return declared
 
@@ -307,29 +304,23 @@ def _check_result(port: Any, value: Operand) -> None:
 
 def dtype_name(number: int) -> str:
     """Return the name of a dtype by its number in ONNX."""
-    from onnx import TensorProto
-
-    name = str(TensorProto.DataType.Name(number)).lower()
+    name = str(onnx.TensorProto.DataType.Name(number)).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def _array(tensor: Any) -> np.ndarray:
-    from onnx import numpy_helper
-
     return np.asarray(numpy_helper.to_array(tensor))
 
 
 def _attribute(attribute: Any) -> Any:
     """Return the value of an attribute in Python's types; dtypes by name."""
-    from onnx import AttributeProto, helper, numpy_helper
-
-    if attribute.name in ("to", "output_dtype") and attribute.type == AttributeProto.INT:
+    if attribute.name in ("to", "output_dtype") and attribute.type == onnx.AttributeProto.INT:
         return dtype_name(attribute.i) if attribute.i else ""
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if attribute.type == AttributeProto.TENSOR:
+    if attribute.type == onnx.AttributeProto.TENSOR:
         return numpy_helper.to_array(value)
-    if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
         return tuple(value)
     return value

@@ -11,6 +11,7 @@ import numpy as np
 
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
+from amos.network.packages import numpy_helper
 from amos.network.reading.branches import names_read
 
 
@@ -64,8 +65,6 @@ class OnnxGraph:
     @cached_property
     def initializers(self) -> dict[str, Any]:
         """Constant tensors by name: the model's, and those that are known ahead."""
-        from onnx import numpy_helper
-
         tensors = {each.name: each for each in self.model.graph.initializer}
         read = {name for names in self.reads for name in names}
         read |= {port.name for port in self.model.graph.output}

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from amos.errors import NetworkError
+from amos.network.packages import onnx
 from amos.network.reading.branches import names_read
 
 
@@ -33,12 +34,12 @@ def inline_functions(model: Any, name: str) -> Any:
         InvalidModel: its operators are newer than onnx, it has no output, or a value has no
             definition or two.
     """
-    from onnx import defs, inliner
+    from onnx import inliner
 
     if not model.graph.output:
         raise InvalidModel(f"model {name!r} has no output")
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if versions and versions[0] > (newest := defs.onnx_opset_version()):
+    if versions and versions[0] > (newest := onnx.defs.onnx_opset_version()):
         raise InvalidModel(f"model {name!r}: opset {versions[0]}; onnx knows up to {newest}")
     if model.functions:
         model = inliner.inline_local_functions(model)
