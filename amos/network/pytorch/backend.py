@@ -28,6 +28,7 @@ from amos.network.compilation import compile_network
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.frontend import PRODUCT_OPERATORS
+from amos.network.packages import torch
 from amos.network.precision.choosing import keep_precision
 from amos.network.precision.variants import Variants
 from amos.network.pytorch.check import array_of_tensor, check_dtypes, check_tensor, draw_inputs
@@ -52,8 +53,6 @@ _LOG = logging.getLogger(__name__)
 _SHAPES = 8
 
 if "torch" in sys.modules:  # as where torch.compile loads this file
-    import torch
-
     # Otherwise PyTorch leaves recurrent layers out of the graphs that it passes.
     torch._dynamo.config.allow_rnn = True
 
@@ -117,8 +116,6 @@ class _Model:
 
     def __call__(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the results for the values of a call."""
-        import torch
-
         # Checks of shapes and dtypes, which PyTorch's guards make too, would take longer than
         # small graphs do.
         inputs = {
@@ -156,14 +153,13 @@ class CompiledGraph:
 
     def __call__(self, *values: Any) -> Any:
         """Run the graph, compiled where that is faster."""
-        import torch
-
+        tensor_type = torch.Tensor  # read once, as a call may have hundreds of values
         gradients = torch.is_grad_enabled() and any(getattr(v, "requires_grad", 0) for v in values)
         key: tuple[object, ...] = (gradients,)
         if not self._fixed:
             own = (values[n] for n in self._positions)
             shapes = (
-                (v.shape, v.stride(), v.dtype) if isinstance(v, torch.Tensor) else v for v in own
+                (v.shape, v.stride(), v.dtype) if isinstance(v, tensor_type) else v for v in own
             )
             key = (*shapes, gradients)
         if self._models.get(key, self) is None:
@@ -171,7 +167,7 @@ class CompiledGraph:
         versions = tuple(
             (value.data_ptr(), _version(value))
             for value, mine in zip(values, self._own, strict=True)
-            if mine and isinstance(value, torch.Tensor)
+            if mine and isinstance(value, tensor_type)
         )
         if versions != self._versions:
             self._models = {key: None for key, model in self._models.items() if model is None}
@@ -197,8 +193,6 @@ class CompiledGraph:
 
     def _race(self, key: tuple[object, ...], values: Sequence[Any]) -> None:
         """Drop a compiled graph that is no faster than PyTorch's own."""
-        import torch
-
         with torch.no_grad():
             times = race(lambda: self(*values), lambda: self._eager(*values))
         self.races.append(times)
@@ -210,8 +204,6 @@ class CompiledGraph:
 
     def _compile_checked(self, values: Sequence[Any]) -> _Model | None:
         """Compile the graph and compare it; ``None`` where that cannot pay."""
-        import torch
-
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         if devices := {str(each.device) for each in tensors if each.device.type != "cpu"}:
             raise NetworkError(f"tensors are on {', '.join(sorted(devices))}, not on the CPU")
@@ -253,8 +245,6 @@ class CompiledGraph:
         self, network: PartitionedNetwork, values: Sequence[Any], expected: Sequence[Any]
     ) -> _Model:
         """Compile the graph's network; with trials it is tuned first."""
-        import torch
-
         unshared = separate(values)  # which input a result is a view of depends on no call
         is_shared = any(a is not b for a, b in zip(unshared, values, strict=True))
         views = find_views(unshared, self._eager(*unshared) if is_shared else expected)
@@ -280,8 +270,6 @@ class CompiledGraph:
         self, model: _Model, values: Sequence[Any], expected: Any, operators: frozenset[str]
     ) -> None:
         """Hold results of a call and of random inputs against PyTorch's, or raise NetworkError."""
-        import torch
-
         inputs = [values[n] for n in self._positions if isinstance(values[n], torch.Tensor)]
         rounded = model.partition.has_rounded_products
 
@@ -301,8 +289,6 @@ class CompiledGraph:
 
     def _freeze(self, values: Sequence[Any]) -> Any:
         """Freeze the graph's tensors and numbers as constants; float32 for bfloat16."""
-        import torch
-
         graph, attributes, environment = torch.fx.Graph(), dict[str, Any](), dict[Any, Any]()
         remaining = iter(zip(values, self._own, strict=True))
         for node in self._graph.graph.nodes:
@@ -343,8 +329,6 @@ def _has_fixed_shape(example: Any) -> bool:
 
 def _exact(node: Any, result: Any) -> Any:
     """Widen a result of a graph: float32 for bfloat16, which NumPy does not have."""
-    import torch
-
     dtype = getattr(node.meta.get("example_value"), "dtype", None)
     return result.graph.call_method("float", (result,)) if dtype == torch.bfloat16 else result
 
@@ -362,8 +346,6 @@ def _version(tensor: Any) -> int:
 
 def _equal(first: Any, second: Any) -> bool:
     """Return whether two results of PyTorch are the same; NaN equals NaN."""
-    import torch
-
     return bool(torch.allclose(first, second, equal_nan=True))
 
 
@@ -374,8 +356,6 @@ def reducible_operations() -> frozenset[str]:
     ``torch.backends.mkldnn.conv.fp32_precision = "bf16"`` for convolutions. ``"high"`` asks for
     10 bits of mantissa, of which ``bfloat16`` has 7.
     """
-    import torch
-
     mkldnn = torch.backends.mkldnn
     settings = {"MatMul": mkldnn.matmul, "Conv": mkldnn.conv, "ConvTranspose": mkldnn.conv}
     return frozenset(name for name, each in settings.items() if each.fp32_precision == "bf16")

@@ -14,6 +14,7 @@ import numpy as np
 from amos.errors import NetworkError
 from amos.measure.reference import compare_arrays
 from amos.network.checks import tolerance_of
+from amos.network.packages import torch
 from amos.network.pytorch.programs import Translation
 from amos.network.reading.branches import operators_of
 from amos.network.sessions import plain_session
@@ -33,8 +34,6 @@ _ROUNDING = frozenset(["Cast", "DynamicQuantizeLinear", "QuantizeLinear"])
 
 def array_of_tensor(tensor: Any) -> np.ndarray:
     """Convert a tensor to an array: bfloat16, which NumPy does not have, as float32."""
-    import torch
-
     exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return np.ascontiguousarray(exact.numpy(force=True))
 
@@ -105,8 +104,6 @@ def draw_inputs(
     where PyTorch raises for those, as for an index that is too large, over the range of the
     call's own integers; and where it raises again, they are the call's own.
     """
-    import torch
-
     generator = torch.Generator().manual_seed(_SEED)
     for deviation in (_NARROW, _WIDE):
         for ranges in (_whole_range, _own_range, None):
@@ -125,8 +122,6 @@ def draw_inputs(
 
 def _tensor(example: Any, deviation: float, ranges: Any, generator: Any) -> Any:
     """Draw a random tensor like another; return anything else as it is."""
-    import torch
-
     shape, kind = tuple(example.shape), example.dtype
     if kind.is_floating_point:
         return (torch.randn(shape, generator=generator) * deviation).to(kind)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amos.network.packages import torch
+
 
 def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
     """Compute a Transformer's encoder layer with the arguments of ``torch``'s fused one.
@@ -15,22 +17,20 @@ def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
             is the activation, and norms come first; epsilon; weights and biases of both norms
             and of both layers of the perceptron.
     """
-    from torch.nn import functional
-
     use_gelu, norm_first, epsilon = arguments[4:7]
     first, second = arguments[7:9], arguments[9:11]
-    activate = functional.gelu if use_gelu else functional.relu
+    activate = torch.nn.functional.gelu if use_gelu else torch.nn.functional.relu
 
     def normalize(x: Any, weights: Sequence[Any]) -> Any:
         weight, bias = weights
-        return functional.layer_norm(x, (width,), weight, bias, epsilon)
+        return torch.nn.functional.layer_norm(x, (width,), weight, bias, epsilon)
 
     def attend(x: Any) -> Any:
         return _attention(x, width, heads, arguments[:4])
 
     def perceive(x: Any) -> Any:
-        inner = activate(functional.linear(x, *arguments[11:13]))
-        return functional.linear(inner, *arguments[13:15])
+        inner = activate(torch.nn.functional.linear(x, *arguments[11:13]))
+        return torch.nn.functional.linear(inner, *arguments[13:15])
 
     if norm_first:
         source = source + attend(normalize(source, first))
@@ -41,14 +41,12 @@ def encoder_layer(source: Any, width: int, heads: int, *arguments: Any) -> Any:
 
 def _attention(x: Any, width: int, heads: int, weights: Sequence[Any]) -> Any:
     """Compute self-attention."""
-    from torch.nn import functional
-
-    parts = functional.linear(x, *weights[:2]).split(width, -1)
+    parts = torch.nn.functional.linear(x, *weights[:2]).split(width, -1)
     query, key, value = (
         each.unflatten(-1, (heads, width // heads)).transpose(1, 2) for each in parts
     )
-    mixed = functional.scaled_dot_product_attention(query, key, value)
-    return functional.linear(mixed.transpose(1, 2).flatten(2), *weights[2:])
+    mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    return torch.nn.functional.linear(mixed.transpose(1, 2).flatten(2), *weights[2:])
 
 
 def exportable(node: Any) -> Callable[..., Any] | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from amos.errors import NetworkError
+from amos.network.packages import torch
 
 #: Axes from the outermost in memory to the innermost.
 Order: TypeAlias = tuple[int, ...]
@@ -115,15 +116,11 @@ def separate(values: Sequence[Any]) -> list[Any]:
 
 def _address(value: Any) -> int:
     """Return the address of the memory that a tensor lies in; 0 for numbers."""
-    import torch
-
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
 
 def _overlaps(first: Any, second: Any) -> bool:
     """Return whether tensors in one memory share elements; those of two dtypes may."""
-    import torch
-
     if first.dtype != second.dtype:
         return True
     places = torch.arange(first.untyped_storage().nbytes() // first.element_size())

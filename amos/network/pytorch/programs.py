@@ -17,6 +17,7 @@ import numpy as np
 
 from amos.errors import NetworkError, quote
 from amos.network.frontend import RANDOM_OPERATORS, type_names
+from amos.network.packages import torch
 from amos.network.pytorch.masks import hide_masked_keys
 from amos.network.sessions import Reference
 
@@ -59,21 +60,16 @@ class Translation:
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         """Run PyTorch on tensors in order."""
-        import torch
-        from torch.utils import _pytree
-
         remaining = iter(tensors)
         flat, structure = self._flat()
         values = [next(remaining) if isinstance(x, torch.Tensor) else x for x in flat]
-        arguments, named = _pytree.tree_unflatten(values, structure)
+        arguments, named = torch.utils._pytree.tree_unflatten(values, structure)
         with torch.no_grad():
-            results = _pytree.tree_leaves(self._module(*arguments, **named))
+            results = torch.utils._pytree.tree_leaves(self._module(*arguments, **named))
         return [result for result in results if isinstance(result, torch.Tensor)]
 
     def evaluate(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """Run it on arrays, with bfloat16 as float32 on both sides; ``None`` if it fails."""
-        import torch
-
         pairs = zip(arrays, self.examples, strict=True)
         try:
             results = self.run([torch.from_numpy(np.array(a)).to(x.dtype) for a, x in pairs])
@@ -82,9 +78,7 @@ class Translation:
         return [(r.float() if r.dtype == torch.bfloat16 else r).numpy(force=True) for r in results]
 
     def _flat(self) -> Any:
-        from torch.utils import _pytree
-
-        return _pytree.tree_flatten(self.program.example_inputs)
+        return torch.utils._pytree.tree_flatten(self.program.example_inputs)
 
 
 def is_torch(model: Any) -> bool:
@@ -131,8 +125,6 @@ def _suppress_logs() -> Iterator[None]:
 
 def _export(model: Any, inputs: Any) -> Any:
     """Export a module; return a program as it is."""
-    import torch
-
     if not isinstance(model, torch.nn.Module):
         return model
     name = type(model).__name__
@@ -172,8 +164,6 @@ def _copy_inference_tensors(model: Any) -> Any:
 
     PyTorch exports no such tensors.
     """
-    import torch
-
     if not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         return model
     tensors: dict[int, Any] = {}
@@ -190,8 +180,6 @@ def _example(value: Any) -> Any:
 
     It takes no tensors of inference mode, and reads only the last of inputs that are one tensor.
     """
-    import torch
-
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -213,8 +201,6 @@ def _check_functional(program: Any) -> None:
 
 def _export_onnx(program: Any, name: str) -> Any:
     """Export a program as an ONNX model in memory."""
-    import torch
-
     try:
         exported = torch.onnx.export(program, dynamo=True, optimize=True, verbose=False)
         model = exported.model_proto
