@@ -98,6 +98,7 @@ class LazyModule:
 
 tvm, te = LazyModule("tvm", load_tvm), LazyModule("tvm.te", load_tvm)
 tirx, topi = LazyModule("tvm.tirx", load_tvm), LazyModule("tvm.topi", load_tvm)
+s_tir, sym = LazyModule("tvm.s_tir", load_tvm), LazyModule("tvm.sym", load_tvm)
 
 
 @contextmanager

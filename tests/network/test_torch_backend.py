@@ -298,7 +298,7 @@ def test_what_is_slower_runs_eagerly(torch: Any, monkeypatch: pytest.MonkeyPatch
         graphs.append(self)
         return usual(self, values)
 
-    monkeypatch.setattr(backend.CompiledGraph, "_checked", checked)
+    monkeypatch.setattr(backend.CompiledGraph, "_compile_checked", checked)
     compiled = torch.compile(layer, backend=amos_backend)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("error", message='backend "amos"')

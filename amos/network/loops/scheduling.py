@@ -12,7 +12,7 @@ from math import copysign, inf, prod
 from pathlib import Path
 from typing import Any
 
-from amos._toolchain import load_tvm, tirx, tvm
+from amos._toolchain import load_tvm, s_tir, sym, tirx, tvm
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.comparing import propagate_nan
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_pipeline
@@ -114,12 +114,10 @@ def _begin_at_infinity(function: Any) -> Any:
             return block
         init = tvm_ffi.structural_map(block.init, bounds)
         parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init
-        return tvm.s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+        return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
 
     bounds = tirx.FloatImm, infinite
-    return function.with_body(
-        tvm_ffi.structural_map(function.body, (tvm.s_tir.SBlock, replace_init))
-    )
+    return function.with_body(tvm_ffi.structural_map(function.body, (s_tir.SBlock, replace_init)))
 
 
 def _allow_unaligned(function: Any) -> Any:
@@ -129,7 +127,7 @@ def _allow_unaligned(function: Any) -> Any:
 
 def _schedule_loops(function: Any) -> Any:
     """Schedule a function: outer loops in parallel, innermost ones as vectors."""
-    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}))
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
     try:
         root = schedule.get_sblock("root")
         for block in _select_inlined(schedule, schedule.get_child_blocks(root)):
@@ -138,7 +136,7 @@ def _schedule_loops(function: Any) -> Any:
         # Apart from their first value sums can no longer be moved.
         for begin in begins:
             begin()
-    except (tvm.s_tir.ScheduleError, tvm.error.InternalError):
+    except (s_tir.ScheduleError, tvm.error.InternalError):
         return function  # what cannot be scheduled runs as it is
     return schedule.mod["main"]
 
@@ -183,7 +181,7 @@ def _inline(schedule: Any, block: Any) -> None:
         return
     try:
         schedule.compute_inline(block)
-    except tvm.s_tir.ScheduleError:
+    except s_tir.ScheduleError:
         return  # it is a sum, or decides what is read
 
 
@@ -302,7 +300,7 @@ def _concatenated_lengths(schedule: Any, block: Any, extent: int) -> list[int]:
             condition: Any = call.args[0]
             line: Any = ()
             if type(condition).__name__ == "LE":
-                line = tvm.sym.detect_linear_equation(condition.b - condition.a, [last])
+                line = sym.detect_linear_equation(condition.b - condition.a, [last])
             if [type(each).__name__ for each in line] == ["IntImm"] * 2 and int(line[0]) == 1:
                 begins.add(-int(line[1]))
     places = sorted(begin for begin in begins if 0 <= begin <= extent)
