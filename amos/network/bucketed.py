@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,11 @@ from amos._display import Shown
 from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork
 from amos.network.checks import Check, check_results
+from amos.network.export import export_models
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.inputs import bind_inputs, random_arrays, values_of
-
-if TYPE_CHECKING:
-    from amos.network.profile import Profile
-    from amos.network.report import BucketReports
+from amos.network.profile import Profile
+from amos.network.report import BucketReports
 
 #: Factors of the random padding in tests of independence.
 _FACTORS = (1, -30, 1000)
@@ -136,15 +135,11 @@ class CompiledBuckets(Shown):
 
     def report(self) -> BucketReports:
         """Report each bucket; see :meth:`CompiledNetwork.report`."""
-        from amos.network.report import BucketReports
-
         reports = tuple(model.report() for model in self.models.values())
         return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write a library of all buckets, a model of each; see :meth:`CompiledNetwork.export`."""
-        from amos.network.export import export_models
-
         return export_models([*self.models.values()], folder)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amos._display import Shown
 from amos.errors import NetworkError, quote
@@ -16,10 +16,8 @@ from amos.machine import Machine
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.frontend import Shapes, check_shapes, is_extent, open_model, open_shapes, title_of
 from amos.network.groups import Task, merge_tasks
+from amos.network.report import BucketReports
 from amos.network.sessions import Reference
-
-if TYPE_CHECKING:
-    from amos.network.report import BucketReports
 
 #: Sizes of dimensions by name.
 Buckets = Mapping[str, Sequence[int]]
@@ -61,8 +59,6 @@ class BucketedNetwork(Shown):
         bounds: bool = False,
     ) -> BucketReports:
         """Report each bucket; see :meth:`Network.report`."""
-        from amos.network.report import BucketReports
-
         reports = tuple(
             each.report(machine, intrinsics, bounds=bounds) for each in self.networks.values()
         )

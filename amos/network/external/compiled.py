@@ -15,6 +15,7 @@ from amos._display import Shown, several
 from amos.codegen.scheduling import last_line
 from amos.errors import NetworkError
 from amos.network.checks import Check, check_results, summarize_checks
+from amos.network.export import export_models
 from amos.network.external.folders import ModelFolder
 from amos.network.external.library import Library
 from amos.network.external.partition import PartitionedNetwork
@@ -24,13 +25,14 @@ from amos.network.inputs import CallableNetwork, bind_inputs, perturb, random_ar
 from amos.network.kernels import CompiledRegion, TaskKernel
 from amos.network.network import Network
 from amos.network.precision.rounding import ROUNDED
+from amos.network.profile import Profile, profile
+from amos.network.report import Report
+from amos.network.reporting import model_report
 from amos.network.sessions import MODEL, Reference, SessionRunner, open_session
 
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.precision.frontier import Frontier
-    from amos.network.profile import Profile
-    from amos.network.report import Report
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,14 +241,10 @@ class CompiledNetwork(CallableNetwork, Shown):
             NetworkError, BuildError: as of a call.
             ExploreError: ``repeat`` is not a whole number from 1 on.
         """
-        from amos.network.profile import profile
-
         return profile(self, self._bound_or_random(arrays, named), repeat)
 
     def report(self) -> Report:
         """Report what runs where, with the kernels that were built."""
-        from amos.network.reporting import model_report
-
         return model_report(self)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
@@ -259,8 +257,6 @@ class CompiledNetwork(CallableNetwork, Shown):
         Raises:
             NetworkError: nothing can be written there.
         """
-        from amos.network.export import export_models
-
         return export_models([self], folder)
 
     def to_dict(self) -> dict[str, Any]:

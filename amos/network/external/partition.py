@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amos._display import Shown, several
 from amos.errors import NetworkError
@@ -23,10 +23,9 @@ from amos.network.reading.branches import operators_of
 from amos.network.reading.model import read_model
 from amos.network.reading.onnx_graph import OnnxGraph
 from amos.network.reading.validity import inline_functions, naming
+from amos.network.report import Report
+from amos.network.reporting import report
 from amos.network.sessions import Reference, explain_refusal, onnxruntime_reference
-
-if TYPE_CHECKING:
-    from amos.network.report import Report
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +103,6 @@ class PartitionedNetwork(Shown):
         bounds: bool = False,
     ) -> Report:
         """Report where each part would run and how fast; see :meth:`Network.report`."""
-        from amos.network.reporting import report
-
         return report(self, machine, intrinsics, bounds=bounds)
 
     def __str__(self) -> str:
