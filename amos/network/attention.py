@@ -260,13 +260,9 @@ class _Writer:
     def _own_moves(self, own: set[int]) -> list[Node]:
         """Return the moves of sources that nothing else reads, in order."""
         moves: list[Node] = []
-        for node in sorted({each.number: each for each in self.moves}.values(), key=_descending):
+        for _, node in sorted({each.number: each for each in self.moves}.items(), reverse=True):
             readers = {reader.number for reader in self.graph.users[node.number]}
             if readers <= own and node.number not in self.graph.returned:
                 own.add(node.number)
                 moves.append(node)
         return moves[::-1]
-
-
-def _descending(node: Node) -> int:
-    return -node.number

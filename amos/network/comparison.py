@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from amos.network.external.compiled import CompiledNetwork
 from amos.network.external.linking import link_trial
 from amos.network.external.writing import values_read
-from amos.network.graph import Graph, Node
+from amos.network.graph import Graph
 from amos.network.groups import CallSite, Grouping, Job, drop_fused_groups
 from amos.network.inputs import random_arrays
 from amos.network.kernels import CompiledRegion, TaskKernel
@@ -135,13 +136,9 @@ def _extract_group(group: CallSite) -> Graph:
     """Return a graph of a group, whose inputs are the values that it reads."""
     inputs = [
         replace(node, operation="input", operands=(), attributes={}, name=f"input{node.number}")
-        for node in sorted(values_read(group.nodes), key=_number)
+        for node in sorted(values_read(group.nodes), key=attrgetter("number"))
     ]
-    return Graph((*inputs, *sorted(group.nodes, key=_number)), (group.result,))
-
-
-def _number(node: Node) -> int:
-    return node.number
+    return Graph((*inputs, *sorted(group.nodes, key=attrgetter("number"))), (group.result,))
 
 
 def _time_fastest_call(model: CompiledNetwork, arrays: Sequence[Any], span_seconds: float) -> float:

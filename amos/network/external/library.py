@@ -16,8 +16,7 @@ from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.measure.helpers import HelperLost, map_in_processes
 from amos.measure.result_cache import key_of
-from amos.network.external.constants import Constants
-from amos.network.external.source import library_source
+from amos.network.external.source import Constants, library_source
 from amos.network.external.straight_line import (
     COPY,
     Call,

@@ -1,15 +1,18 @@
-"""The C source of a library of compiled networks: tables of calls, and the code that runs them."""
+"""The C source of a library of compiled networks, with tables of calls, and its constants."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from math import prod
+from pathlib import Path
 from string import Template
 
-from amos.network.external.constants import Constants
-from amos.network.external.straight_line import COPY, Buffer, Place, StraightLine
+import numpy as np
+
+from amos.network.external.straight_line import ALIGNMENT_BYTES, COPY, Buffer, Place, StraightLine
 from amos.network.graph import Node
 
 #: Of each dtype: onnxruntime's number of the element type, DLPack's kind and bits.
@@ -27,8 +30,56 @@ ELEMENT_TYPES = {
     "uint32": (12, 1, 32),
     "bfloat16": (16, 4, 16),
 }
+#: Hexadecimal digits of the digest in the name of the file of constants.
+_DIGITS = 16
 #: Pieces of a parallel loop per core: more would leave data in the caches of other cores.
 _PIECES_PER_CORE = 1
+
+
+class Constants:
+    """Collects constants, equal ones once, in a file that all processes map.
+
+    The file ends with the digest of all of them, which the library compares with its own.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._offsets: dict[bytes, int] = {}
+        self._size = 0
+
+    def offset_of(self, array: np.ndarray) -> int:
+        """Return the first byte of an array in the file, which holds it from now on."""
+        values = array.tobytes()
+        key = sha256(values).digest()
+        if key not in self._offsets:
+            self._offsets[key] = self._size
+            padded = values + bytes(-len(values) % ALIGNMENT_BYTES)
+            self._parts.append(padded)
+            self._size += len(padded)
+        return self._offsets[key]
+
+    @property
+    def digest(self) -> str:
+        """Digest of all constants and their order."""
+        return sha256(b"".join(self._offsets)).hexdigest()
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, with digits of its digest."""
+        return f"constants-{self.digest[:_DIGITS]}.bin"
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file in bytes."""
+        return self._size + len(self.digest)
+
+    def write(self, folder: Path) -> Path:
+        """Write the file into a folder; returns its path."""
+        path = folder / self.file_name
+        with path.open("wb") as file:
+            file.writelines(self._parts)
+            file.write(self.digest.encode())
+        return path
 
 
 def library_source(

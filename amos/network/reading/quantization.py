@@ -1,8 +1,15 @@
-"""Operators between floats and the integers that stand for them."""
+"""Operators between floats and the integers that stand for them, and operators over integers.
+
+``QLinearConv`` and its kind (ONNX's own, and those of ``com.microsoft`` that onnxruntime's
+quantizer writes) say in one node what other models say as DequantizeLinear, an operator of floats
+and QuantizeLinear.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,8 +27,8 @@ from amos.network.dynamic import (
     emit_matmul_integer,
 )
 from amos.network.graph import Constant, Operand
+from amos.network.reading import elementwise, moves, products, windows
 from amos.network.reading.node import NodeSource, Read
-from amos.network.reading.windows import read_window
 
 
 def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand, Operand, int]:
@@ -42,7 +49,7 @@ def _levels(node: NodeSource, value: Operand, zero_dtype: str) -> tuple[Operand,
     return scale, node.reshape(zero, shape), axis
 
 
-def read_quantize(node: NodeSource) -> Operand:
+def _read_quantize(node: NodeSource) -> Operand:
     """Read QuantizeLinear: floats, scale and zero point."""
     value = node.input(0)
     if node.attributes.get("block_size", 0):
@@ -54,7 +61,7 @@ def read_quantize(node: NodeSource) -> Operand:
     return node.emit("QuantizeLinear", value, scale, zero, axis=axis)
 
 
-def read_dequantize(node: NodeSource) -> Operand:
+def _read_dequantize(node: NodeSource) -> Operand:
     """Read DequantizeLinear: integers, scale and zero point."""
     value, block = node.input(0), int(node.attributes.get("block_size", 0))
     if block:
@@ -66,7 +73,7 @@ def read_dequantize(node: NodeSource) -> Operand:
         zero = node.optional(2)
         if isinstance(zero, Constant):
             zero = Constant(zero.array.astype(wide.array.dtype))
-        return read_dequantize(replace(node, inputs=(wide, node.input(1), zero)))
+        return _read_dequantize(replace(node, inputs=(wide, node.input(1), zero)))
     scale, zero, axis = _levels(node, value, value.dtype)
     return node.emit("DequantizeLinear", value, scale, zero, axis=axis)
 
@@ -79,7 +86,7 @@ def _read_matmul_integer(node: NodeSource) -> Operand:
 def _read_conv_integer(node: NodeSource) -> Operand:
     image, weight = node.input(0), node.input(1)
     kernel = node.integers("kernel_shape") or weight.shape[2:]
-    attributes = read_window(node, image, kernel).attributes()
+    attributes = windows.read_window(node, image, kernel).attributes()
     attributes["group"] = int(node.attributes.get("group", 1))
     return emit_conv_integer(
         node.builder, image, weight, node.optional(2), node.optional(3), attributes
@@ -118,11 +125,97 @@ def _read_matmul_nbits(node: NodeSource) -> Operand:
     return value if bias is None else node.emit("Add", value, bias)
 
 
+#: Readers of the float operators of which integers have their own.
+_FLOATS: Mapping[str, Read] = {
+    **elementwise.READERS,
+    **moves.READERS,
+    **products.READERS,
+    **windows.READERS,
+}
+
+
+def _dequantize(node: NodeSource, triple: Sequence[Operand | None], axis: int) -> Operand:
+    """Dequantize integers by their scale and zero point."""
+    return _read_dequantize(replace(node, inputs=tuple(triple), attributes={"axis": axis}))
+
+
+def _finish(
+    node: NodeSource,
+    operator: str,
+    floats: Sequence[Operand],
+    scale: Operand | None,
+    zero: Operand | None,
+) -> Operand:
+    """Compute the operator in floats; quantize its result if it has a scale."""
+    if node.attributes.get("channels_last", 0):
+        raise node.refuse("channels that are last are not supported")
+    result = _FLOATS[operator](replace(node, operation=operator, inputs=tuple(floats)))
+    assert not isinstance(result, tuple)
+    if scale is None:
+        return result
+    return _read_quantize(replace(node, inputs=(result, scale, zero), attributes={}))
+
+
+def _read_plain(operator: str, count: int, node: NodeSource) -> Operand:
+    """Read sources, each with scale and zero point, then those of the result."""
+    inputs = [*node.inputs, None, None][: 3 * count + 2]
+    # Weights have a scale for each feature: of a matrix last.
+    floats = [_dequantize(node, inputs[3 * n : 3 * n + 3], -1 if n else 0) for n in range(count)]
+    return _finish(node, operator, floats, *inputs[3 * count :])
+
+
+def _read_convolution(node: NodeSource) -> Operand:
+    inputs = [*node.inputs, None][:9]
+    image, weight = (_dequantize(node, inputs[n : n + 3], 0) for n in (0, 3))
+    bias = _bias(node, inputs[8], (node.input(1), node.input(4)))
+    floats = [image, weight, *([] if bias is None else [bias])]
+    return _finish(node, "Conv", floats, inputs[6], inputs[7])
+
+
+def _read_gemm(node: NodeSource) -> Operand:
+    inputs = [*node.inputs, None, None, None][:9]
+    axis = 0 if node.attributes.get("transB", 0) else 1
+    x, y = _dequantize(node, inputs[:3], 0), _dequantize(node, inputs[3:6], axis)
+    bias = _bias(node, inputs[6], (node.input(1), node.input(4)))
+    floats = [x, y, *([] if bias is None else [bias])]
+    return _finish(node, "Gemm", floats, inputs[7], inputs[8])
+
+
+def _bias(node: NodeSource, bias: Operand | None, scales: Sequence[Operand]) -> Operand | None:
+    """Scale a bias of int32, which is in units of the scales of data and weights, and of alpha."""
+    if bias is None:
+        return None
+    scale = node.emit("Mul", *(node.reshape(s, s.shape if s.shape != (1,) else ()) for s in scales))
+    if (alpha := float(node.attributes.get("alpha", 1.0))) != 1:
+        scale = node.emit("Mul", scale, node.scalar(alpha, scale))
+    if not isinstance(scale, Constant):
+        raise node.refuse("scales that are no constants are not supported")
+    zero = Constant(np.zeros(scale.shape, np.int32))
+    return _dequantize(node, (bias, scale, zero), 0)
+
+
+def _read_concatenation(node: NodeSource) -> Operand:
+    scale, zero, *inputs = node.inputs
+    triples = [inputs[n : n + 3] for n in range(0, len(inputs), 3)]
+    floats = [_dequantize(node, triple, 0) for triple in triples]
+    return _finish(node, "Concat", floats, scale, zero)
+
+
 READERS: dict[str, Read] = {
     "ConvInteger": _read_conv_integer,
-    "DequantizeLinear": read_dequantize,
+    "DequantizeLinear": _read_dequantize,
     "DynamicQuantizeLinear": lambda node: emit_dynamic_quantize(node.builder, node.input(0)),
     "MatMulInteger": _read_matmul_integer,
     "MatMulNBits": _read_matmul_nbits,
-    "QuantizeLinear": read_quantize,
+    "QGemm": _read_gemm,
+    "QLinearAdd": partial(_read_plain, "Add", 2),
+    "QLinearAveragePool": partial(_read_plain, "AveragePool", 1),
+    "QLinearConcat": _read_concatenation,
+    "QLinearConv": _read_convolution,
+    "QLinearGlobalAveragePool": partial(_read_plain, "GlobalAveragePool", 1),
+    "QLinearLeakyRelu": partial(_read_plain, "LeakyRelu", 1),
+    "QLinearMatMul": partial(_read_plain, "MatMul", 2),
+    "QLinearMul": partial(_read_plain, "Mul", 2),
+    "QLinearSigmoid": partial(_read_plain, "Sigmoid", 1),
+    "QuantizeLinear": _read_quantize,
 }
