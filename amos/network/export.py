@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from amos.errors import NetworkError, check_path
 from amos.network.external.library import LIBRARY
 from amos.network.external.source import ELEMENT_TYPES
-from amos.network.sessions import optimization_level
 
 if TYPE_CHECKING:
     from amos.network.external.compiled import CompiledNetwork
@@ -74,7 +73,7 @@ def _write_examples(model: CompiledNetwork, folder: Path) -> None:
             bytes=sizes,
             shapes=shapes,
             extents=extents,
-            level=optimization_level(model.session),
+            level=model.session.get_session_options().graph_optimization_level.name,
         )
         (folder / name).write_text(written, encoding="utf-8")
 

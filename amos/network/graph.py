@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.network.operations import OPERATIONS, evaluate
+from amos.network.operations import OPERATIONS, Kind, evaluate
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,11 @@ class Node:
     dtype: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of its operator; inputs have none."""
+        return OPERATIONS[self.operation].kind
 
 
 #: A value that a node reads.

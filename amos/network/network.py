@@ -15,8 +15,8 @@ from amos.network.blocked import BlockedWeight
 from amos.network.graph import Graph, Node, divides_integers
 from amos.network.groups import Grouping, Task, group_nodes
 from amos.network.passes.sequence import list_passes
-from amos.network.precision.rounding import ROUNDED, has_rounded_products
-from amos.network.shapes import BYTES
+from amos.network.precision.rounding import ROUNDED, is_product
+from amos.network.shapes import BYTES, HALVES
 
 if TYPE_CHECKING:
     from amos.network.report import Report
@@ -99,7 +99,8 @@ class Network(Shown):
     @cached_property
     def has_rounded_products(self) -> bool:
         """Whether factors of a product are floats of 16 bits."""
-        return has_rounded_products(self.graph)
+        nodes = self.graph.nodes
+        return any(is_product(each) and each.operands[0].dtype in HALVES for each in nodes)
 
     @cached_property
     def is_rounded(self) -> bool:

@@ -85,11 +85,6 @@ def evaluate(
     return array
 
 
-def kind_of(operation: str) -> Kind:
-    """Return the kind of an operator; inputs are none."""
-    return OPERATIONS[operation].kind
-
-
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's dtype by name; of ``bfloat16`` that of ONNX."""
     if name == "bfloat16":

@@ -185,11 +185,6 @@ def open_session(
     raise NetworkError(f"onnxruntime refuses the model: {last_line(errors[0])}") from errors[0]
 
 
-def optimization_level(session: Any) -> str:
-    """Return the name of the level at which onnxruntime optimizes the model of a session."""
-    return str(session.get_session_options().graph_optimization_level.name)
-
-
 def infer_by_onnxruntime(model: Any) -> list[Any]:
     """Declare the results of a model, which may have operators that only onnxruntime knows.
 

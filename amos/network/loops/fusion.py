@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.operations import Kind, kind_of
+from amos.network.operations import Kind
 from amos.network.shapes import count_bytes
 
 #: Results of these are their operand's memory, where they are not computed with others.
@@ -178,7 +178,7 @@ class _Fusion:
 
 
 def _is_heavy(node: Node) -> bool:
-    return kind_of(node.operation) not in (Kind.ELEMENTWISE, Kind.MOVE)
+    return node.kind not in (Kind.ELEMENTWISE, Kind.MOVE)
 
 
 def _joins(node: Node, function: _Function, readers: list[Node]) -> bool:
@@ -189,12 +189,10 @@ def _joins(node: Node, function: _Function, readers: list[Node]) -> bool:
         return False
     if _is_heavy(node):
         # What follows is computed beside the sums, element by element.
-        follows = all(
-            kind_of(each.operation) is Kind.ELEMENTWISE and each.shape == node.shape for each in own
-        )
+        follows = all(each.kind is Kind.ELEMENTWISE and each.shape == node.shape for each in own)
         return function.heavy is None and follows
     if True in ahead:
         assert function.heavy is not None
         sums = function.heavy.operation.startswith("Reduce")
-        return sums and kind_of(node.operation) is Kind.ELEMENTWISE
+        return sums and node.kind is Kind.ELEMENTWISE
     return True

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from amos.network.anchors import anchor_of
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
 from amos.network.groups import unfit
-from amos.network.operations import Kind, kind_of
+from amos.network.operations import Kind
 from amos.network.passes.orders import (
     Order,
     moved_attributes,
@@ -63,13 +63,13 @@ def _tails(graph: Graph) -> frozenset[int]:
     for node in graph.computing():
         sources = [each for each in node.operands if isinstance(each, Node)]
         follows = any(s.number in tails and graph.has_one_reader(s) for s in sources)
-        if kind_of(node.operation) is Kind.PRODUCT or (_is_elementwise(node) and follows):
+        if node.kind is Kind.PRODUCT or (_is_elementwise(node) and follows):
             tails.add(node.number)
     return frozenset(tails)
 
 
 def _is_elementwise(node: Node) -> bool:
-    return kind_of(node.operation) is Kind.ELEMENTWISE
+    return node.kind is Kind.ELEMENTWISE
 
 
 def _is_taken(node: Node) -> bool:
@@ -116,7 +116,7 @@ def _product_orders(graph: Graph, windows: Set[int], tails: Set[int]) -> dict[in
     for node in graph.nodes:
         if node.number not in tails:
             continue
-        if kind_of(node.operation) is Kind.PRODUCT:
+        if node.kind is Kind.PRODUCT:
             rank = len(node.shape)
             last = node.number in windows
             orders[node.number] = with_channels_last(rank) if last else original(rank)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from amos.network.graph import Node
-from amos.network.operations import Kind, kind_of
+from amos.network.operations import Kind
 from amos.network.shapes import match_axes
 
 #: Axes of a tensor, outermost first.
@@ -47,7 +47,7 @@ def places_of_followed(node: Node) -> tuple[int, ...]:
     if node.operation == "Gather":
         # A lookup in a table has the axes of its index.
         return (1,) if len(node.operands[0].shape) == 1 else (0,)
-    if node.operation == "Concat" or kind_of(node.operation) is Kind.ELEMENTWISE:
+    if node.operation == "Concat" or node.kind is Kind.ELEMENTWISE:
         return tuple(range(len(node.operands)))
     return ()
 

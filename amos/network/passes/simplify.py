@@ -13,7 +13,7 @@ import numpy as np
 
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand, Rewrite, rewrite_graph
-from amos.network.operations import Kind, kind_of
+from amos.network.operations import Kind
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -202,7 +202,7 @@ def _emit_merged(node: Node, builder: GraphBuilder) -> Operand:
         return _emit_transpose(builder, source, node.attributes["perm"])
     if (is_nothing := _IS_NOTHING.get(node.operation)) and is_nothing(node):
         return source
-    if kind_of(node.operation) is Kind.ELEMENTWISE:
+    if node.kind is Kind.ELEMENTWISE:
         operands = _drop_expansions(node, operands)
     return builder.copy(node, operands)
 

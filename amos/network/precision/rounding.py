@@ -13,8 +13,7 @@ from collections.abc import Container
 from amos.machine.cpu import cpu
 from amos.network.blocked import BlockedWeight
 from amos.network.graph import Constant, Graph, GraphBuilder, Node, Operand
-from amos.network.operations import Kind, kind_of
-from amos.network.shapes import HALVES
+from amos.network.operations import Kind
 
 #: Default dtype of rounded factors.
 ROUNDED = "bfloat16"
@@ -25,7 +24,7 @@ _LEAST_CHANNELS, _ROWS = 4, "amx_bf16"
 
 def is_product(node: Node) -> bool:
     """Return whether a node is a sum of products of floats, whatever their dtype."""
-    computed = node.operation != "input" and kind_of(node.operation) is Kind.PRODUCT
+    computed = node.operation != "input" and node.kind is Kind.PRODUCT
     return computed and node.dtype == "float32"
 
 
@@ -45,11 +44,6 @@ def _channels_of_group(node: Node) -> int:
     """Return the number of channels that a convolution sums."""
     weight = node.operands[1].shape
     return weight[0] // node.attributes["group"] if "Transpose" in node.operation else weight[1]
-
-
-def has_rounded_products(graph: Graph) -> bool:
-    """Return whether factors of a product are floats of 16 bits."""
-    return any(is_product(node) and node.operands[0].dtype in HALVES for node in graph.nodes)
 
 
 def round_products(
