@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, parser
 
 import amos
 from amos.errors import BuildError
+from amos.network.inputs import values_of
+from amos.network.network import Port
 from amos.network.sessions import open_session, plain_session
 from tests.network.models import Builder, normal_inputs
 
@@ -97,3 +99,10 @@ def test_doubles_are_no_inputs_of_dtypes_that_numpy_lacks(kind: str, own: str) -
     compiled = amos.compile(amos.load_network(parser.parse_model(text)), progress=False)
     with pytest.raises(BuildError, match=f"input 'x': expected {own} .*, got float64"):
         compiled(np.zeros(2))
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8])
+def test_truth_values_reach_every_program_as_such(kind: type) -> None:
+    """onnxruntime takes no bytes for them."""
+    values = values_of(Port("x", (2,), "bool"), np.array([1, 0], kind))
+    assert values.dtype == np.bool_ and values.tolist() == [True, False]
