@@ -138,21 +138,6 @@ def intrinsic_keys() -> list[Key]:
     ]
 
 
-def keys_as_markdown(title: str, rows: Sequence[Key]) -> str:
-    """Write keys as tables, one for each table of a file."""
-    lines = [f"## {title}", ""]
-    for table in dict.fromkeys(row.table for row in rows):
-        lines += [f"### `[{table}]`" if table else "### Top of the file", ""]
-        lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
-        for row in (row for row in rows if row.table == table):
-            default = "**needed**" if row.default is None else f"`{row.default}`"
-            default = "" if row.default == "" else default
-            meaning = row.meaning.replace("|", "\\|")
-            lines.append(f"| `{row.name}` | {row.kind} | {default} | {meaning} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
 def print_keys(rows: Sequence[Key], as_json: bool) -> None:
     """Print keys as a table."""
     if as_json:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from amos.errors import BuildError
 from amos.ir import Affine, dtype
 from amos.machine.limits import CpuLimits
@@ -151,11 +149,6 @@ class CpuPlan(Plan):
     def partial(self) -> int:
         """Parts of each sum that the implementation keeps in its lanes."""
         return self.counts.partial
-
-    def _along(self, counts: np.ndarray) -> dict[str, int]:
-        """Name the counts of the spatial loops, outermost first: loops × 1 → by the loop's name."""
-        number = {loop.name: n for n, loop in enumerate(self.structure.spatial)}
-        return {loop.name: int(counts[number[loop.name], 0]) for loop in self.spatial}
 
     @cached_property
     def padded(self) -> dict[str, int]:

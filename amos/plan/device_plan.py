@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 
-import numpy as np
-
 from amos.errors import BuildError, TaskMappingError
 from amos.ir import Tensor, dtype
 from amos.ir.index_text import Value
@@ -131,11 +129,6 @@ class DevicePlan(Plan):
         """Return the step of a loop within the group that a worker's fragment belongs to."""
         workers, fragments = self.distances(loop)
         return worker * workers + fragment * fragments
-
-    def _along(self, counts: np.ndarray) -> dict[str, int]:
-        names = [loop.name for loop in self.structure.spatial]
-        count = dict(zip(names, counts[:, 0], strict=True))
-        return {loop.name: int(count[loop.name]) for loop in self.spatial}
 
     @property
     def reduction(self) -> int:

@@ -323,6 +323,11 @@ class Plan:
         """Reduction loops with more than one step, outermost first."""
         return self.schedule.reduce_order(self.nest)
 
+    def _along(self, counts: np.ndarray) -> dict[str, int]:
+        """Name the counts of the spatial loops, outermost first: loops × 1 → by the loop's name."""
+        number = {loop.name: n for n, loop in enumerate(self.structure.spatial)}
+        return {loop.name: int(counts[number[loop.name], 0]) for loop in self.spatial}
+
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
     """Return schedules of one mapping and one target as arrays, one row each.

@@ -32,12 +32,6 @@ _BLOCKS = (
 )
 
 
-class _Search(GeneticSearch):
-    """A short search."""
-
-    inner = 512
-
-
 @dataclass(frozen=True)
 class Fig8bRow:
     """A layer of MobileNet-V2.
@@ -83,7 +77,7 @@ def _row(name: str, operator: Operator, machine: str) -> Fig8bRow:
     unit = intrinsics.get(_INTRINSIC)
     target = catalogue.get(machine, [unit])
     problem = Problem(list(enumerate_mappings(operator, unit)), target)
-    (best,) = rank_candidates(problem, 1, _Search)
+    (best,) = rank_candidates(problem, 1, GeneticSearch)
     seconds = float(problem.seconds([best])[0])
     gops = operator.operations / seconds / 1e9
     peak = target.cores * unit.operations / target.peak(unit.name).interval / 1e9

@@ -7,26 +7,12 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_cpu_pipeline
-from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import has_dependent_conditions, has_names
 from amos.codegen.tir.target import host_target, vectorizes_loops
 from amos.errors import BuildError
-from amos.plan import Candidate
 
 #: Shortest duration of one timing, in milliseconds.
 _MIN_REPEAT_MS = 5
-
-
-def compile_module(
-    candidate: Candidate, program: Program, kind: str, module: Any, *, shared: bool = True
-) -> Any:
-    """Compile the library of a scheduled kernel for this CPU.
-
-    Raises:
-        BuildError: TVM refuses it.
-    """
-    larger = program.plan.tiled or not shared
-    return compile_function(str(candidate), kind, module, larger=larger, shared=shared)
 
 
 def compile_function(

@@ -17,7 +17,7 @@ from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.runtime.compiled import CompiledKernel
-from amos.runtime.compiling import compile_module
+from amos.runtime.compiling import compile_function
 from amos.schedule import candidate_of
 
 
@@ -33,7 +33,8 @@ class Kernel(CompiledKernel):
     def __init__(self, candidate: Candidate, program: Program, kind: str, module: Any) -> None:
         self.candidate, self.implementation = candidate, kind
         self.source = str(module.script())
-        library = compile_module(candidate, program, kind, module)
+        tiled = program.plan.tiled
+        library = compile_function(str(candidate), kind, module, larger=tiled)
         super().__init__(candidate.mapping.operator, program.arguments, library)
 
     @cached_property

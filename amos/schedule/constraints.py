@@ -156,6 +156,6 @@ class Select:
 Constraint = Prod | Sum | Eq | Le | In | Select
 
 
-def _list_values(values: Sequence[object], most: int = 8) -> str:
-    shown = ", ".join(map(str, values[:most]))
-    return f"[{shown}, …{len(values) - most} more]" if len(values) > most else f"[{shown}]"
+def _list_values(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:8]))
+    return f"[{shown}, …{len(values) - 8} more]" if len(values) > 8 else f"[{shown}]"

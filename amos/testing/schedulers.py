@@ -38,10 +38,10 @@ class Falling:
 
 
 def divide_slices(
-    among: TaskScheduler, tasks: Sequence[Falling], slices: int, kind: str = "conv2d"
+    among: TaskScheduler, tasks: Sequence[Falling], slices: int
 ) -> tuple[list[int], list[TaskState]]:
     """Divide slices; return their allocation and the final states of the tasks."""
-    states = [TaskState(task.weight, 1000, kind, task.floor, task.floor) for task in tasks]
+    states = [TaskState(task.weight, 1000, "conv2d", task.floor, task.floor) for task in tasks]
     order: list[int] = []
     while len(order) < slices and (n := among.next(states)) is not None:
         assert not states[n].ended

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from amos.cli.app import main
-from amos.cli.keys import intrinsic_keys, keys_as_markdown, machine_keys
+from amos.cli.keys import Key, intrinsic_keys, machine_keys
 from tests.support.architects import BOARD_TEXT, ENERGIES, UNIT_TEXT, files
 
 BAD = """
@@ -115,8 +115,23 @@ def test_the_reference_is_that_of_the_code(golden: Callable[[str, str], None]) -
         "`amos machines check FILE` and `amos intrinsics check FILE` check a file.\n"
     )
     tables = [
-        keys_as_markdown("Machines", machine_keys()),
-        keys_as_markdown("Intrinsics", intrinsic_keys()),
+        _as_markdown("Machines", machine_keys()),
+        _as_markdown("Intrinsics", intrinsic_keys()),
     ]
     assert all(key.meaning for key in machine_keys() + intrinsic_keys())
     golden("../../../docs/keys.md", "\n".join([head, *tables]))
+
+
+def _as_markdown(title: str, rows: Sequence[Key]) -> str:
+    """Write keys as tables, one for each table of a file."""
+    lines = [f"## {title}", ""]
+    for table in dict.fromkeys(row.table for row in rows):
+        lines += [f"### `[{table}]`" if table else "### Top of the file", ""]
+        lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
+        for row in (row for row in rows if row.table == table):
+            default = "**needed**" if row.default is None else f"`{row.default}`"
+            default = "" if row.default == "" else default
+            meaning = row.meaning.replace("|", "\\|")
+            lines.append(f"| `{row.name}` | {row.kind} | {default} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)

@@ -19,7 +19,7 @@ from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
 from amos.plan import Candidate, CpuSchedule
-from amos.runtime import compiling
+from amos.runtime.compiling import compile_function
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
@@ -54,7 +54,7 @@ def _assembled(mapping: Mapping, schedule: CpuSchedule, kind: str = "native") ->
     """What LLVM has made of a kernel, in its own language."""
     candidate = Candidate(mapping, schedule)
     program, module = schedule_candidate(candidate, kind, CpuLimits.here())
-    library = compiling.compile_module(candidate, program, kind, module)
+    library = compile_function("kernel", kind, module, larger=program.plan.tiled)
     return str(library.mod.inspect_source("ll"))
 
 
