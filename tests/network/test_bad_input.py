@@ -368,7 +368,7 @@ def test_each_result_is_judged_by_its_own_size() -> None:
 def test_a_full_disk_is_said_in_a_line(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
     b, y = _product()
     network = amos.load_network(b.model(y))
-    monkeypatch.setattr("amos.network.external.constants.Constants.write", Mock(side_effect=error))
+    monkeypatch.setattr("amos.network.external.source.Constants.write", Mock(side_effect=error))
     with pytest.raises(NetworkError, match=f"temporary files .* {error.strerror}; TMPDIR"):
         amos.compile(network, progress=False)
 
@@ -381,6 +381,6 @@ def test_an_error_that_is_not_of_the_disk_stays(
 ) -> None:
     b, y = _product()
     network = amos.load_network(b.model(y))
-    monkeypatch.setattr("amos.network.external.constants.Constants.write", Mock(side_effect=error))
+    monkeypatch.setattr("amos.network.external.source.Constants.write", Mock(side_effect=error))
     with pytest.raises(OSError, match=error.strerror):
         amos.compile(network, progress=False)
