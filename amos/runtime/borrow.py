@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._toolchain import tvm_ffi
 from amos.codegen.tir.arrays import container_dtype, to_tensor
 from amos.errors import BuildError
 from amos.ir import Tensor, dtype
@@ -35,8 +36,6 @@ class ArgumentAdapter:
     def __init__(
         self, tensor: Tensor, shape: tuple[int, ...], *, role: str = "input", write: bool = False
     ) -> None:
-        import tvm_ffi
-
         self._tensor, self._shape, self._write = tensor, shape, write
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
         self._stored_dtype = np.dtype(container_dtype(self._kind))

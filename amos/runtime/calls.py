@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, tvm
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.arrays import from_tensor, to_tensor
@@ -49,17 +49,12 @@ def compile_object(
     Raises:
         BuildError: TVM refuses it.
     """
-    load_tvm()
-    import tvm
-
     library = _compile(intrinsic, "native", calls, tvm.target.Target(target))
     library.mod.write_to_file(str(path), "o")
 
 
 def _compile(intrinsic: Intrinsic, kind: str, calls: int, target: Any) -> Any:
     load_tvm()
-    import tvm
-
     try:
         return tvm.compile(call_function(intrinsic, kind, calls), target=target)
     except BuildError:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from amos._display import Shown
+from amos._toolchain import tvm
 from amos.codegen.tir.arrays import container_dtype, from_tensor, to_tensor
 from amos.codegen.tir.program import Argument
 from amos.errors import BuildError
@@ -208,8 +209,6 @@ class CompiledKernel(Shown):
         the other inputs is. With ``flush`` as many bytes of cache are overwritten
         before each run, and each repeat times a single run.
         """
-        import tvm
-
         if inputs is None:
             rng = np.random.default_rng(0)
             inputs = random_inputs(self._operator, rng)

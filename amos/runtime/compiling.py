@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import tvm
 from amos.codegen.scheduling import last_line
 from amos.codegen.tir.memory import UNCHECKED, align_to_bytes, register_cpu_pipeline
 from amos.codegen.tir.statements import has_dependent_conditions, has_names
@@ -40,9 +40,6 @@ def compile_function(
     Raises:
         BuildError: TVM refuses it.
     """
-    load_tvm()
-    import tvm
-
     target = host_target(loops=vectorizes_loops(module, kind))
     passes = register_cpu_pipeline(larger=larger)
     config = {

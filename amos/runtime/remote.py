@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, tvm
 from amos.codegen.scheduling import last_line
 from amos.errors import MeasureError
 from amos.runtime.compiling import time_runs
@@ -58,8 +58,6 @@ class RemoteKernel:
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[Any]:
         """Make arrays on the board for one call: sources, then the output."""
-        import tvm
-
         device = self._session.cpu(0)
         return [tvm.runtime.tensor(a.numpy(), device) for a in self._kernel.prepare(inputs)]
 

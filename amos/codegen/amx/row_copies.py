@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.codegen.tir.statements import rewrite, write_pieces
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
@@ -33,8 +34,6 @@ def write_rows(body: Any, plan: CpuPlan) -> Any:
 
 
 def _copy_in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
-    from tvm import tirx
-
     last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)
     begin, end = max(0, -last.offset), min(extent, size - last.offset)
     ranges = ((0, begin), (begin, end), (end, extent))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import ir, s_tir, sym, tirx, tvm, tvm_ffi
 from amos.codegen.amx.row_copies import write_rows
 from amos.codegen.tir.cpu import TiledNest, copy_output, stage_blocks, tile_nest, vectorize_tail
 from amos.codegen.tir.program import STORED, Program
@@ -73,11 +73,6 @@ def tile_multiply(intrinsic: Intrinsic) -> str:
 
 def schedule_tiles(program: Program) -> Any:
     """Schedule a program by its plan, with its register tiles as AMX instructions."""
-    load_tvm()
-    import tvm
-    import tvm_ffi
-    from tvm import s_tir
-
     plan = program.plan
     sch = s_tir.Schedule(program.prim_func())
     nest = tile_nest(sch, program)
@@ -123,8 +118,6 @@ class _Emitter:
 
     def emit(self, loop: Any, mutator: Any) -> Any:
         """Write out the register tile inside a loop."""
-        from tvm import tirx
-
         first = loop.loop_var.same_as(self.first)
         emitted = self._tile(loop) if first else mutator.default_mutate(loop)
         if not loop.loop_var.same_as(self.setup_loop):
@@ -135,9 +128,6 @@ class _Emitter:
 
     def _tile(self, stmt: Any) -> Any:
         """Zero the accumulators, run the reduction, store them."""
-        import tvm_ffi
-        from tvm import ir, tirx
-
         steps = []
         while type(stmt).__name__ == "For":
             if not any(stmt.loop_var.same_as(x) for x in (*self.inner, *self.lanes)):
@@ -157,8 +147,6 @@ class _Emitter:
 
     def _analyzer(self, realize: Any, place: tuple[int, ...]) -> Any:
         """Return an analyzer of a block's variables at a place of the tile, with lanes at zero."""
-        from tvm import sym, tirx
-
         analyzer = sym.Analyzer()
         for variable, n in zip(
             (*self.inner, *self.lanes), (*place, *[0] * len(self.lanes)), strict=True
@@ -224,8 +212,6 @@ class _Operand:
         return [analyzer.simplify(index) for index in self.load.indices]
 
     def move(self, instruction: str, number: int, analyzer: Any) -> Any:
-        from tvm import ir, s_tir, tirx
-
         op, buffer, begin = self.op, self.load.source, self.begin(analyzer)
         groups = {group.lane: group for group in self.nest.groups.values()}
         row = self.nest.groups[op.fragment[0]].lane
@@ -255,20 +241,14 @@ class _Operand:
 
 
 def _number(number: int) -> Any:
-    from tvm import tirx
-
     return tirx.const(number, "int8")
 
 
 def _call(instruction: str, *arguments: Any) -> Any:
-    from tvm import tirx
-
     return tirx.Evaluate(tirx.call_llvm_intrin("int32", instruction, *arguments))
 
 
 def _begin(rows: tuple[int, ...]) -> Any:
-    from tvm import ir, tirx
-
     body = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE))
     text = ir.StringImm(configuration(rows))
     return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._toolchain import tvm
 from amos.codegen.c.nodes import bit_cast_argument, is_wide_sum, low_bits, rounded_argument, type_of
 from amos.codegen.c.operations import WIDEST, operation
 from amos.codegen.c.types import CALLS, EXTERNS, OWN, TILE_CALLS, c_type, short, split, vector_bytes
@@ -313,8 +314,6 @@ class CExpressions:
     def _call_call_llvm_pure_intrin(self, node: Any) -> str:
         if self._lane is not None:
             raise ExportError("an instruction cannot be taken apart lane by lane")
-        import tvm
-
         kind = type_of(node)
         name = str(tvm.target.codegen.llvm_get_intrinsic_name(int(node.args[0])))
         call = CALLS.get(name) or CALLS.get(f"{name}:{kind}")
@@ -326,8 +325,6 @@ class CExpressions:
 
     def _call_call_llvm_intrin(self, node: Any) -> str:
         """Write a statement on tile registers."""
-        import tvm
-
         name = str(tvm.target.codegen.llvm_get_intrinsic_name(int(node.args[0])))
         if name not in TILE_CALLS:
             raise ExportError(f"LLVM's {name} has no form in C here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.codegen.c.types import split
 
 
@@ -32,8 +33,6 @@ def is_wide_sum(node: Any) -> bool:
 
 def low_bits(node: Any) -> Any:
     """Return the lower 32 bits of an integer."""
-    from tvm import tirx
-
     if type(node).__name__ == "Broadcast":
         return tirx.Broadcast(low_bits(node.value), node.lanes)
     inner = node.value if type(node).__name__ == "Cast" else node

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import ir, tirx, tvm_ffi
 from amos.codegen.c.expressions import ByLanes, CBuffer, CExpressions, bare
 from amos.codegen.c.nodes import type_of
 from amos.codegen.c.types import c_type, split, vector_bytes
@@ -49,10 +49,6 @@ class CPrinter(CExpressions):
 
     def function(self, function: Any, names: list[str]) -> str:
         """Print the body of a function, indented; ``names`` are its parameters in C."""
-        load_tvm()
-        import tvm_ffi
-        from tvm import ir, tirx
-
         self._names, self._buffers, self._indexed = {}, {}, set()
         self._used_names = {*names, "workspace", "lane"}
         for parameter, name in zip(function.params, names, strict=True):

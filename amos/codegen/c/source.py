@@ -8,7 +8,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, te, tvm
 from amos.codegen.c.calls import ALIASED, function_name, function_text
 from amos.codegen.c.operations import definitions
 from amos.codegen.c.printer import CPrinter, SeenOtherwise
@@ -271,9 +271,6 @@ def _packing(
     inputs: Sequence[PackingInput],
 ) -> str:
     """Write the body of a packing function with parameters ``inputs`` and ``packed``."""
-    import tvm
-    from tvm import te
-
     packed = argument.packed
     assert packed is not None
     tensors = {

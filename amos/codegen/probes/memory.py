@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
+from amos._toolchain import s_tir, te, tirx, tvm
 from amos.codegen.probes.rates import cache_program, least_interval, tiles
 from amos.codegen.tir.arrays import to_tensor
 from amos.codegen.tir.target import host_target
@@ -86,9 +86,6 @@ def is_reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     """Measure bytes per second of each core that sums, or increments in place, ``size`` bytes."""
-    load_tvm()
-    from tvm import s_tir, te
-
     chunks = max(1, size // (4 * _STEP))
     passes = max(1, min(1000, (64 << 20) // size))
     line, buffer = (cores, _STEP), (cores, chunks, _STEP)
@@ -132,9 +129,6 @@ def probe_clock() -> float:
     A multiplication takes three cycles and a xor one on every current x86 and
     64-bit ARM core, and the pair cannot be reassociated or vectorized.
     """
-    load_tvm()
-    from tvm import s_tir, te, tirx
-
     seed = te.placeholder((1,), "int64", name="seed")
     step = te.reduce_axis((0, _LINKS), name="step")
     chain = te.comm_reducer(
@@ -148,9 +142,6 @@ def probe_clock() -> float:
 
 def probe_launch(cores: int) -> float:
     """Measure the seconds to start and join one parallel region that does next to nothing."""
-    load_tvm()
-    from tvm import s_tir, te
-
     counts = te.placeholder((cores,), "int32", name="given")
     out = te.compute((cores,), lambda c: counts[c] + 1, name="main")
     sch = s_tir.Schedule(te.create_prim_func([counts, out]))
@@ -160,9 +151,6 @@ def probe_launch(cores: int) -> float:
 
 def _seconds(module: Any, tensors: list[Any], repeat: int = _REPEAT) -> float:
     """Return the best of a few timings: a probe asks for the capability of the machine."""
-    load_tvm()
-    import tvm
-
     text = module.script()
     if text not in _compiled:
         _compiled[text] = tvm.compile(module, target=host_target())

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
+from amos._toolchain import s_tir, te, tirx, tvm
 from amos.codegen.amx.probe import MOST_CHAINS, tile_calls
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.tir.arrays import container_dtype, decode, to_tensor
@@ -194,9 +194,6 @@ class _Calls:
 
     def _schedule(self) -> Any:
         """Schedule the calls of an intrinsic whose operands TVM and LLVM keep in registers."""
-        load_tvm()
-        from tvm import s_tir
-
         unit, tile = self.intrinsic, self.tile
         if not unit.compute.accumulates:
             return self._schedule_stores()
@@ -226,8 +223,6 @@ class _Calls:
         return sch.mod
 
     def _compute(self) -> Any:
-        from tvm import te
-
         unit, sources = self.intrinsic, self._sources()
         lanes = {
             it.name: te.reduce_axis((0, it.extent // prod(self.parts)), name=it.name)
@@ -251,8 +246,6 @@ class _Calls:
         return te.create_prim_func([*sources, te.compute(self.shapes[-1], body, name="main")])
 
     def _sources(self) -> list[Any]:
-        from tvm import te
-
         sources = zip(
             self.shapes, self.intrinsic.sources, self.intrinsic.staged_dtypes, strict=False
         )
@@ -278,9 +271,6 @@ class _Calls:
 
         Results are stored to a cache, as sources are loaded from one, over and over.
         """
-        import tvm
-        from tvm import s_tir, te, tirx
-
         unit, count, sources = self.intrinsic, len(self.tile), self._sources()
         names = [index.names[0] for index in unit.destination.indices]
 

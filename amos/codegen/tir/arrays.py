@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
+from amos._toolchain import ir, tirx, tvm, tvm_ffi
 from amos.codegen.tir.rounding import define_operator
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
@@ -35,8 +35,6 @@ def container_dtype(kind: str) -> str:
 
 def constant(value: int | float, kind: str) -> Any:
     """Return a value of ``kind`` as a TVM constant for such a buffer."""
-    from tvm import tirx
-
     if kind == "bfloat16":
         value = int(pack(np.array([value], dtype=np.float32), kind).view(np.uint16)[0])
     return tirx.const(value, container_dtype(kind))
@@ -47,8 +45,6 @@ def decode(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
     many = f"x{lanes}" if lanes > 1 else ""
     if kind != "bfloat16":
         return value.astype(result + many)
-    from tvm import tirx
-
     bits: Any = tirx.const(16, "uint32")
     if many:
         bits = tirx.Broadcast(bits, lanes)
@@ -65,8 +61,6 @@ def encode(value: Any, kind: str) -> Any:
     """Round a float32 TVM expression to an element of such a buffer, ties to even."""
     if kind != "bfloat16":
         return value.astype(container_dtype(kind))
-    from tvm import tirx
-
     return tirx.call_intrin("uint16", _encoding(), value)
 
 
@@ -83,9 +77,6 @@ def expand_encoded(body: Any, *, native: bool) -> Any:
         native: round by the instruction of AVX-512 BF16, which flushes subnormal numbers to zero,
             rather than by integer operations.
     """
-    import tvm_ffi
-    from tvm import ir, tirx
-
     lengths: set[str] = set()
 
     def expand(call: Any) -> Any:
@@ -113,8 +104,6 @@ def expand_encoded(body: Any, *, native: bool) -> Any:
 
 def _round_bits(value: Any) -> Any:
     """Return the upper 16 bits of floats, rounded to nearest even; a NaN becomes a quiet one."""
-    from tvm import tirx
-
     lanes = str(value.ty.dtype).removeprefix("float32")
 
     def word(number: int) -> Any:
@@ -134,8 +123,6 @@ def is_number(value: Any) -> Any:
 
     TVM would take ``value == value`` to be true, and its ``!=`` is false for NaN.
     """
-    from tvm import tirx
-
     kind, times, lanes = str(value.ty.dtype).partition("x")
     if kind not in ("float32", "float64"):
         kind = "float32"
@@ -154,9 +141,6 @@ def decode_text(element: str, kind: str, result: str) -> str:
 
 def to_tensor(array: np.ndarray, kind: str) -> Any:
     """Convert an array in the container of ``kind`` to a TVM array."""
-    load_tvm()
-    import tvm
-
     if kind == "bfloat16":
         array = pack(array, kind).view(np.uint16).reshape(array.shape)
     # ascontiguousarray makes a vector of a scalar.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+from amos._toolchain import te, tirx
 from amos.codegen.tir.arrays import container_dtype
 from amos.ir import Compute
 from amos.ir.combining import function, neutral
@@ -16,8 +17,6 @@ _SIGNS = {"*": operator.mul, "+": operator.add, "-": operator.sub}
 
 def join(symbol: str, values: Sequence[Any]) -> Any:
     """Apply a function to TVM expressions, from the left."""
-    from tvm import tirx
-
     if symbol in _SIGNS:
         return reduce(_SIGNS[symbol], values)
     return reduce(tirx.max if symbol == "max" else tirx.min, values)
@@ -28,8 +27,6 @@ def reduce_axes(combiner: str, value: Any, axes: list[Any]) -> Any:
 
     TVM's own maximum starts at the smallest finite number, which is larger than minus infinity.
     """
-    from tvm import te, tirx
-
     if combiner == "+":
         return te.sum(value, axis=axes)
     return te.comm_reducer(

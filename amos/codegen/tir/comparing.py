@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import ir, tirx, tvm_ffi
 from amos.codegen.tir.arrays import is_number
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import collect_nodes
@@ -28,8 +29,6 @@ def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
 
     A chain of comparisons that repeated its longer argument would grow exponentially.
     """
-    from tvm import tirx
-
     better = (tirx.max if symbol == "max" else tirx.min)(first, second)
     kind = str(first.ty.dtype)
     if not kind.startswith(("float", "bfloat")) or isinstance(first, tirx.FloatImm):
@@ -41,8 +40,6 @@ def emit_extremum(symbol: str, first: Any, second: Any) -> Any:
 
 def propagate_nan(function: Any) -> Any:
     """Change a function so that its comparisons treat NaN as IEEE 754 and ONNX do."""
-    import tvm_ffi
-    from tvm import tirx
 
     def changer(symbol: str) -> Any:
         def change(node: Any) -> Any:
@@ -65,6 +62,4 @@ def propagate_nan(function: Any) -> Any:
 
 def _cost(value: Any) -> tuple[int, bool]:
     """Count the elements that an expression reads; say whether it is more than one read."""
-    from tvm import ir
-
     return len(collect_nodes(value, ir.TensorLoad)), not isinstance(value, ir.TensorLoad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import s_tir, tvm
 from amos.codegen.tir.comparing import compare_with_nan
 from amos.codegen.tir.edges import part_edges
 from amos.codegen.tir.fetching import fetch_ahead, fetch_residuals
@@ -40,10 +40,6 @@ class TiledNest:
 
 def schedule_cpu(program: Program) -> Any:
     """Schedule a program by its plan, and tensorize it; the module is ready to compile."""
-    load_tvm()
-    import tvm
-    from tvm import s_tir
-
     plan = program.plan
     sch = s_tir.Schedule(program.prim_func())
     main = sch.get_sblock("main")

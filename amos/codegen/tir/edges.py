@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amos._toolchain import ir, s_tir, sym, tirx, tvm_ffi
 from amos.codegen.tir.program import STORED, Program, spatial_variable
 from amos.codegen.tir.statements import common_loops, copy_loop, find_block, occurs, replace_loop
 from amos.plan.cpu_plan import Edge
@@ -52,8 +53,6 @@ def part_edges(function: Any, program: Program) -> Any:
 
 def _part_body(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
     """Part the register tile at the end of a loop's body; leave the copies before it."""
-    from tvm import tirx
-
     if type(body).__name__ != "SeqStmt" or find_block(body.seq[0], first) is not None:
         return _part_tile(body, edges)
     start = next(n for n, each in enumerate(body.seq) if find_block(each, first) is not None)
@@ -62,8 +61,6 @@ def _part_body(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
 
 def _part_tile(tile: Any, edges: Sequence[_Edge]) -> Any:
     """Write a register tile as whole ones and cut ones, under conditions that tell them apart."""
-    from tvm import tirx
-
     if not edges:
         return _renew_variables(tile)
     edge, *inner = edges
@@ -78,8 +75,6 @@ def _part_tile(tile: Any, edges: Sequence[_Edge]) -> Any:
 
 def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
     """Cut a register tile to ``steps`` steps along an edge."""
-    import tvm_ffi
-    from tvm import s_tir, tirx
 
     def block(realize: Any, _: Any) -> Any:
         values = list(realize.iter_values)
@@ -96,8 +91,6 @@ def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
 
 
 def _renew_variables(tile: Any) -> Any:
-    import tvm_ffi
-    from tvm import tirx
     from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
     # TVM's own function would first look for what its earlier versions wrote.
@@ -108,8 +101,6 @@ def _renew_variables(tile: Any) -> Any:
 
 def _moves(loop: Any, dimension: int) -> bool:
     """Return whether a loop of a register tile runs along a dimension of the accumulators."""
-    from tvm import tirx
-
     if loop.kind != tirx.ForKind.UNROLLED:
         return False
     stmt = loop.body
@@ -120,12 +111,9 @@ def _moves(loop: Any, dimension: int) -> bool:
 
 def _start(value: Any, loops: Sequence[Any]) -> Any:
     """Return a position without the steps of the register tile."""
-    from tvm import sym, tirx
-    from tvm.ir import Range
-
     analyzer = sym.Analyzer()
     for loop in loops:
         tile = loop.kind == tirx.ForKind.UNROLLED
-        extent = Range.from_min_extent(0, loop.extent)
+        extent = ir.Range.from_min_extent(0, loop.extent)
         analyzer.bind(loop.loop_var, tirx.const(0, "int32") if tile else extent)
     return analyzer.simplify(value)

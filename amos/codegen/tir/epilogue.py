@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.codegen.tir.arrays import container_dtype, decode, encode, is_number
 from amos.codegen.tir.rounding import mark_settled, nearest, round_product
 from amos.ir import BufferLoad, Operator, Prologue, dtype
@@ -101,8 +102,6 @@ def _exact(value: Any) -> _Exact:
 
 def _wrap(value: Any) -> Any:
     """Wrap an exact integer to 32 bits; return any other value as it is."""
-    from tvm import tirx
-
     if not isinstance(value, _Exact):
         return value
     if value.largest < 2**31:
@@ -121,15 +120,11 @@ class _InTVM:
 
     def bind_names(self, value: Any) -> Any:
         """Bind the names that a value uses around it."""
-        from tvm import tirx
-
         for name, meaning in reversed(self._names):
             value = tirx.Let(name, meaning, value)
         return value
 
     def _bind(self, value: Any, kind: str, settle: bool = False) -> Any:
-        from tvm import tirx
-
         value = tirx.convert(_wrap(value))
         if isinstance(value, tirx.Var):
             return value
@@ -159,8 +154,6 @@ class _InTVM:
         return decode(encode(value, final), final, "float32")
 
     def number(self, value: float, kind: str) -> Any:
-        from tvm import tirx
-
         # TVM drops a product by zero, and with it the accumulator; and zero from a sum,
         # and with it a sign.
         if kind == "int32" and value == 0:
@@ -186,8 +179,6 @@ class _InTVM:
         return _wrap(value).astype("float32")
 
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
-        from tvm import tirx
-
         if kind == "int32" and name in _SUMS:
             return self._sum(name, *values)
         values = [_wrap(value) for value in values]
@@ -226,8 +217,6 @@ class _InTVM:
 
     def _round_product(self, term: Any) -> Any:
         """Mark a term of a sum that is a product, so that LLVM does not fuse the two."""
-        from tvm import tirx
-
         product = isinstance(self._meaning(term), tirx.Mul)
         return round_product(term) if product else term
 
@@ -252,16 +241,12 @@ def _largest(name: str, a: _Exact, b: _Exact) -> int:
 
 def _hide(value: Any, kind: str) -> Any:
     """Hide a value from TVM's simplifier."""
-    from tvm import tirx
-
     bits = "uint64" if kind == "int64" else "uint32"
     return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
 
 
 def _clamp(value: Any, kind: str, final: str) -> Any:
     """Clamp an ``int32`` or ``float32`` value to the limits of ``final``, as ``int32``."""
-    from tvm import tirx
-
     low, high = dtype(final).limits
     if kind == "int32":
         if final == "int32":

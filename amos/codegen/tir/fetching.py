@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from amos._toolchain import ir, sym, tirx, tvm_ffi
 from amos.codegen.tir.program import STORED, Program, step_variable
 from amos.codegen.tir.skipping import iterations
 from amos.codegen.tir.statements import (
@@ -37,8 +38,6 @@ _SECOND, _FIRST = (0, 2, 1), (0, 3, 1)
 
 def fetch_ahead(function: Any, program: Program) -> Any:
     """Let each step of a scheduled function prefetch weights of the next register tile."""
-    from tvm import tirx
-
     fetch, main = program.plan.fetch, find_block(function.body, program.main)
     if fetch is None or main is None:
         return function
@@ -65,8 +64,6 @@ def fetch_ahead(function: Any, program: Program) -> Any:
 
 def fetch_residuals(function: Any, program: Program) -> Any:
     """Prefetch the large tensors that an epilogue reads, tile by tile."""
-    from tvm import ir, tirx
-
     main, stored = find_block(function.body, program.main), find_block(function.body, STORED)
     if main is None or stored is None:
         return function
@@ -88,8 +85,6 @@ def fetch_residuals(function: Any, program: Program) -> Any:
 
 def _fetch_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
     """Prefetch the lines that a register tile reads, within the outermost ``depth`` loops."""
-    from tvm import tirx
-
     enclosing, tile = stored.loops[:depth], stored.loops[depth:]
     values = {x.var: stored.values[x.var.name] for x in stored.block.iter_vars}
     index = [_substitute(each, values) for each in load.indices]
@@ -107,16 +102,12 @@ def _fetch_tile(load: Any, stored: BlockNest, depth: int) -> list[Any]:
 
 
 def _fetch(buffer: Any, index: Sequence[Any], how: tuple[int, int, int]) -> Any:
-    from tvm import tirx
-
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *how))
 
 
 def _loops(program: Program, main: BlockNest) -> tuple[list[Any], list[Any]]:
     """List the loops around the calls: of register tiles, and of the reduction."""
-    from tvm import tirx
-
     kinds = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
     loops = [loop for loop in main.loops if loop.kind in kinds and int(loop.extent) > 1]
     at = [main.values[step_variable(name)] for name in program.plan.reduce]
@@ -143,9 +134,6 @@ def _next_step(loops: Sequence[Any]) -> dict[Any, Any]:
 
 def _substitute(value: Any, variables: Mapping[Any, Any]) -> Any:
     """Substitute some variables of an expression, and 0 for all others."""
-    import tvm_ffi
-    from tvm import sym, tirx
-
     none = tirx.const(0, "int32")
     expression = tirx.convert(value)
     substituted = tvm_ffi.structural_map(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.codegen.tir.arrays import container_dtype
 from amos.ir import Affine
 from amos.plan.staging import StagedOperand
@@ -14,8 +15,6 @@ from amos.plan.staging import StagedOperand
 
 def select_value(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
     """Select a value where all conditions hold, if there are any, and another elsewhere."""
-    from tvm import tirx
-
     return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
 
 
@@ -23,8 +22,6 @@ def gather(
     op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
 ) -> Any:
     """Compute an element of the output; ``finish`` makes it of a position and iterations."""
-    from tvm import tirx
-
     operator = op.nest.mapping.operator
     at: dict[str, Any] = {}
     guards: list[Any] = []

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import tirx
+
 
 class LaneSteps:
     """Statements over the lanes of a vector, each of which computes a value."""
 
     def __init__(self, lanes: int) -> None:
-        from tvm import tirx
-
         self._lanes, self.lane = lanes, tirx.Var("lane", "int32")
         self.statements: list[Any] = []
         self._values: list[Any] = []
 
     def value(self, value: Any) -> Any:
         """Compute an expression here, once; return its value."""
-        from tvm import tirx
-
         name = f"value{len(self._values)}"
         vector = tirx.decl_buffer((self._lanes,), str(value.ty.dtype), name, scope="local")
         self._values.append(vector)
@@ -28,8 +26,6 @@ class LaneSteps:
     @property
     def loop(self) -> Any:
         """The loop over the lanes."""
-        from tvm import tirx
-
         vectors = tirx.ForKind.VECTORIZED
         loop = tirx.For(self.lane, 0, self._lanes, vectors, tirx.SeqStmt(self.statements))
         return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])

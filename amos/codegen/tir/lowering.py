@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import s_tir, tirx, tvm
 from amos.codegen.tir.arrays import expand_encoded
 from amos.codegen.tir.rounding import unmark_settled
 from amos.codegen.tir.statements import has_dependent_conditions, has_names
@@ -12,18 +12,14 @@ from amos.codegen.tir.statements import has_dependent_conditions, has_names
 
 def compact_buffers(function: Any) -> Any:
     """Shrink the buffers of a scheduled function to what is read of them."""
-    load_tvm()
-    import tvm
-    from tvm.s_tir.transform import CompactBufferAllocation
-
-    passes = tvm.ir.transform.Sequential([*_list_block_passes(), CompactBufferAllocation()])
+    compact = s_tir.transform.CompactBufferAllocation()
+    passes = tvm.ir.transform.Sequential([*_list_block_passes(), compact])
     return passes(tvm.IRModule({"main": function}))["main"]
 
 
 def _list_block_passes() -> list[Any]:
     """List the passes that place buffers, and leave blocks without iterations of their own."""
-    from tvm.s_tir import transform
-
+    transform = s_tir.transform
     return [
         transform.CanonicalizeLoop(),
         transform.LowerInitBlock(),
@@ -45,10 +41,6 @@ def lower(module: Any, share: bool = True, views: bool = False) -> Any:
         A prim func of plain loops, stores and calls: no blocks are left, buffers are
         flat, vector and unrolled loops are gone, integer division truncates.
     """
-    load_tvm()
-    import tvm
-    from tvm import s_tir, tirx
-
     blocks, flat = s_tir.transform, tirx.transform
     flatten = [
         *_list_block_passes(),

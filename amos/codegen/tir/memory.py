@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, tirx, tvm, tvm_ffi
 from amos.codegen.tir.arrays import expand_encoded
 from amos.codegen.tir.narrow import store_alone
 from amos.codegen.tir.rounding import expand_operators, is_settled
@@ -59,7 +59,6 @@ def register_pipeline(name: str, change: Callable[[Any], Any]) -> str:
     After that step narrow results are kept out of masked vectors.
     """
     load_tvm()
-    import tvm
     from tvm.s_tir.pipeline import default_s_tir_pipeline
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
@@ -83,7 +82,6 @@ def register_pipeline(name: str, change: Callable[[Any], Any]) -> str:
 
 def _allocate_on_stack(body: Any, largest: int) -> Any:
     """Allocate the small buffers of a function's body on the stack."""
-    from tvm import tirx
 
     def allocate(stmt: Any) -> Any:
         if buffer_bytes(stmt.buffer) > largest:
@@ -99,7 +97,6 @@ def _store_settled(body: Any) -> Any:
 
     Otherwise LLVM's code generator substitutes values for names at each use, as other passes do.
     """
-    from tvm import tirx
 
     def divide(store: Any) -> Any:
         value, names, steps = store.value, list[tuple[Any, Any]](), list[Any]()
@@ -122,8 +119,6 @@ def _store_settled(body: Any) -> Any:
 
 def _bind_names(names: list[tuple[Any, Any]], value: Any) -> Any:
     """Bind names around a value that uses them."""
-    from tvm import tirx
-
     for name, meaning in reversed(names):
         value = tirx.Let(name, meaning, value) if occurs(name, value) else value
     return value
@@ -135,13 +130,10 @@ def align_to_bytes(module: Any) -> Any:
     A buffer that matches a region of another may not require a larger alignment than that one has,
     so inner buffers are changed too; TVM allocates them aligned whatever their types say.
     """
-    load_tvm()
-    import tvm_ffi
-    from tvm.tirx import BufferType
 
     def lower(kind: Any) -> Any:
         fields = kind.dtype, kind.storage_scope, kind.shape, kind.strides, kind.elem_offset
         last = kind.offset_factor, kind.layout, kind.allocated_addr, kind.span
-        return BufferType(*fields, 1, *last)
+        return tirx.BufferType(*fields, 1, *last)
 
-    return tvm_ffi.structural_map(module, (BufferType, lower))
+    return tvm_ffi.structural_map(module, (tirx.BufferType, lower))

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amos._toolchain import ir, tirx, tvm_ffi
+
 #: A constant loop of this many steps may have a scalar epilogue, even where LLVM peels some
 #: of its iterations.
 _MANY = 32
@@ -34,9 +36,6 @@ def is_narrow(kind: str) -> bool:
 
 def store_alone(body: Any) -> Any:
     """Keep the narrow results of a lowered function's body out of masked vectors."""
-    import tvm_ffi
-    from tvm import ir, tirx
-
     loops: list[tuple[Any, bool]] = []  # around a statement, and whether it is conditional there
     used: set[int] = set()
 

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from amos._toolchain import load_tvm, torch_came_first
+from amos._toolchain import load_tvm, torch_came_first, tvm, tvm_ffi
 
 #: Pauses of a processor, each of 15 to 50 ns, before a thread sleeps: more than there is
 #: between two loops of a network, less than another framework would miss.
@@ -54,9 +54,6 @@ def use_pool() -> bool:
         there TVM's own pools are kept from spinning and pinning.
     """
     load_tvm()
-    import tvm
-    import tvm_ffi
-
     try:
         module = tvm.runtime.load_module(str(Path(__file__).with_name("pool.ll")))
         launch, reset, adopt = (ctypes.c_size_t * 3).from_address(module["table"]())

@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import sym, te, tirx
 from amos.codegen.tir.arrays import constant, container_dtype, convert, decode
 from amos.codegen.tir.combining import join, reduce_axes
 from amos.codegen.tir.epilogue import compute_element, finish
@@ -168,9 +168,6 @@ class Program:
 
     def prim_func(self) -> Any:
         """Build the TensorIR function, unscheduled."""
-        load_tvm()
-        from tvm import te
-
         buffers = [
             te.placeholder(a.shape, container_dtype(a.dtype), name=f"{a.tensor}_{n}")
             for n, a in enumerate(self.inputs)
@@ -190,8 +187,6 @@ class Program:
 
     def _main(self, staged: Sequence[Any]) -> Any:
         """Write the accumulators: multiply-adds of staged sources, or the products alone."""
-        from tvm import sym, te, tirx
-
         nest, parts, compute = self.plan.nest, self.plan.split, self.plan.mapping.operator.compute
         loops = {loop.name: loop.extent for loop in nest.loops}
         width = {group.lane: group.lanes for group in nest.groups.values()}
@@ -240,8 +235,6 @@ class Program:
 
     def _fold(self, main: Any) -> Any:
         """Add up the partial sums of lanes."""
-        from tvm import te
-
         if self.plan.partial == 1:
             return main
         lane = te.reduce_axis((0, self.plan.partial), name=_identifier(PARTIAL))
@@ -253,8 +246,6 @@ class Program:
 
     def _unstage(self, main: Any, tensors: MappingType[str, Any]) -> Any:
         """Write the output: the accumulators themselves, or cropped or moved and finished."""
-        from tvm import te
-
         operator, split = self.plan.mapping.operator, self.plan.split
         if not (self.moves or self.crops or split):
             return main
@@ -298,7 +289,6 @@ def _step(term: tuple[str, int]) -> int:
 
 def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
     """Stage a TE tensor, or a computed source, by name."""
-    from tvm import te
 
     def element(indices: Sequence[Any]) -> Any:
         if op.prologue is None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from amos._toolchain import s_tir, sym, tirx, tvm_ffi
 from amos.codegen.tir.arrays import container_dtype, decode
 from amos.codegen.tir.comparing import emit_extremum
 from amos.codegen.tir.epilogue import apply_epilogue, finish
@@ -64,8 +65,6 @@ class _Redirection:
     """The change of one function."""
 
     def __init__(self, scheduled: Any, program: Program) -> None:
-        from tvm import tirx
-
         self.scheduled, self.program = scheduled, program
         self.operator = program.plan.mapping.operator
         *self.sources, self.stand_in = scheduled.params
@@ -80,9 +79,6 @@ class _Redirection:
         self.loops: list[Any] = []  # enclosing the visited statement
 
     def function(self) -> Any:
-        import tvm_ffi
-        from tvm import s_tir, tirx
-
         root = self.scheduled.body.block
         visits = [(tirx.For, self._loop), (s_tir.SBlockRealize, self._block)]
         nest = tvm_ffi.structural_mutate(root.body, visits)
@@ -107,8 +103,6 @@ class _Redirection:
 
     def _block(self, realize: Any, mutator: Any) -> Any:
         """Change a block that stores an accumulator to store the results."""
-        from tvm import s_tir, tirx
-
         block = realize.block
         store = block.body
         if type(store).__name__ != "BufferStore" or not store.buffer.same_as(self.stand_in):
@@ -142,8 +136,6 @@ class _Redirection:
 
     def _point(self, block: Any) -> tuple[MappingType[str, Any], list[Any]]:
         """Return the iterations of a stored element, and the condition of its existence."""
-        from tvm import sym
-
         analyzer = sym.Analyzer()
         for variable in block.iter_vars:
             analyzer.bind(variable.var, variable.dom)
@@ -155,15 +147,11 @@ class _Redirection:
         self, store: Store, number: int, operator: Any, total: Any, at: MappingType[str, Any]
     ) -> Any:
         """Store one element of a result."""
-        from tvm import tirx
-
         value = finish(operator, total, at, self.tensors)
         return tirx.BufferStore(self.results[number], value, _result_index(store, at))
 
     def _colliding_loops(self, realize: Any, result: Result) -> list[Any]:
         """List the loops around a block several steps of which write the same element."""
-        from tvm import tirx
-
         indexing, parallel = result.store.names, tirx.ForKind.PARALLEL
         fused = self._tells_apart(self.program.plan.fused, indexing)
         loops = [] if fused else [x for x in self.loops if x.kind == parallel]
@@ -184,8 +172,6 @@ class _Redirection:
         self, number: int, element: Any, at: Any, loops: list[Any], slots: list[Any]
     ) -> Any:
         """Combine an element with the others of a reduction."""
-        from tvm import tirx
-
         result, target = self.operator.further[number], self.results[number + 1]
         if number not in self.sums:
             steps = [(x.kind == tirx.ForKind.PARALLEL, int(x.extent)) for x in loops]
@@ -206,8 +192,6 @@ class _Redirection:
 
     def _clear(self, number: int, sums: _Sums) -> Any:
         """Initialize sums to the neutral value, ahead of the nest."""
-        from tvm import tirx
-
         result, kind = self.operator.further[number], str(sums.buffer.dtype)
         names, extents = self._stored_iterations(result)
         count = len(names)
@@ -221,8 +205,6 @@ class _Redirection:
 
     def _collect(self, number: int, sums: _Sums) -> Any:
         """Combine partial results and finish them after the nest; ``None`` if there are none."""
-        from tvm import tirx
-
         result, target = self.operator.further[number], self.results[number + 1]
         (names, extents), kind = self._stored_iterations(result), str(sums.whole.dtype)
         has_partials = sums.buffer is not sums.whole
@@ -255,8 +237,6 @@ class _Redirection:
 
 def _emit_loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
     """Wrap the statement that ``body`` makes of loop variables in loops of these extents."""
-    from tvm import tirx
-
     variables = [tirx.Var(f"result_{n}", "int32") for n in range(len(extents))]
     stmt = body(variables)
     for variable, extent in reversed(list(zip(variables, extents, strict=True))):
@@ -266,8 +246,6 @@ def _emit_loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any
 
 def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
     """Combine two elements of a reduction, in a dtype."""
-    from tvm import tirx
-
     if result.combination != "+=":
         return emit_extremum(result.combination.rstrip("="), first, second)
     if kind != "int32":
@@ -278,21 +256,15 @@ def _combine(result: Result, first: Any, second: Any, kind: str) -> Any:
 
 
 def _neutral(result: Result, kind: str) -> Any:
-    from tvm import tirx
-
     low, high = dtype(kind).limits if dtype(kind).is_integer else (-inf, inf)
     return tirx.const({"+=": 0, "max=": low, "min=": high}[result.combination], kind)
 
 
 def _result_index(store: Store, at: MappingType[str, Any]) -> list[Any]:
     """Return the index of a result's element, simplified."""
-    from tvm import sym
-
     simplify = sym.Analyzer().simplify
     return [simplify(_expression(index)) for index in store.at(at)]
 
 
 def _expression(value: Any) -> Any:
-    from tvm import tirx
-
     return tirx.const(value, "int32") if isinstance(value, int) else value

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._toolchain import ir, tirx, tvm_ffi
 from amos.codegen.tir.statements import collect_nodes
 
 #: Effects that TVM assumes of an operator: that it is pure, or that it reads memory.
@@ -21,8 +22,6 @@ _PURE, _READS_MEMORY = 1, 2
 @cache
 def define_operator(name: str, effect: int = _PURE) -> Any:
     """Define an operator of one argument, which may be a vector; the name has no prefix yet."""
-    from tvm import ir
-
     ir._ffi_api.RegisterOp(f"tirx.{name}", "An operator of AMOS.")
     for key, value in (
         ("TCallEffectKind", effect),
@@ -44,15 +43,11 @@ def _settling() -> Any:
 
 def mark_settled(value: Any) -> Any:
     """Mark a float as one that TVM names and does not look into."""
-    from tvm import tirx
-
     return tirx.call_intrin(value.ty.dtype, _settling(), value)
 
 
 def round_product(product: Any) -> Any:
     """Mark a product that is rounded before it is added."""
-    from tvm import tirx
-
     return tirx.call_intrin(product.ty.dtype, _rounding(), product)
 
 
@@ -62,15 +57,11 @@ def _rounding() -> Any:
 
 def is_settled(value: Any) -> bool:
     """Return whether a value is marked by :func:`mark_settled`."""
-    from tvm import ir
-
     return isinstance(value, ir.Call) and bool(value.op.same_as(_settling()))
 
 
 def quantizes(function: Any) -> bool:
     """Return whether a function rounds floats to integers."""
-    from tvm import ir
-
     nearest = ir.Op.get("tirx.nearbyint")
     return any(call.op.same_as(nearest) for call in collect_nodes(function.body, ir.Call))
 
@@ -80,8 +71,6 @@ def round_products(function: Any) -> Any:
 
     :func:`fence_products` passes the marks on to LLVM once loops are vectorized.
     """
-    import tvm_ffi
-    from tvm import tirx
 
     def term(value: Any) -> Any:
         product = isinstance(value, tirx.Mul) and str(value.ty.dtype).startswith("float")
@@ -96,16 +85,11 @@ def round_products(function: Any) -> Any:
 
 def fence_products(body: Any) -> Any:
     """Fence the rounded products in the vectorized body of a function."""
-    import tvm_ffi
-    from tvm import ir
-
     return tvm_ffi.structural_map(body, (ir.Call, _fence))
 
 
 def _fence(call: Any) -> Any:
     """Put a rounded product behind LLVM's fence; return any other call as it is."""
-    from tvm import tirx
-
     if not call.op.same_as(_rounding()):
         return call
     return tirx.call_llvm_pure_intrin(str(call.ty.dtype), "llvm.arithmetic.fence", *call.args)
@@ -113,9 +97,6 @@ def _fence(call: Any) -> Any:
 
 def expand_operators(body: Any) -> Any:
     """Replace the marked operators in the vectorized body of a function by their meaning."""
-    import tvm_ffi
-    from tvm import ir, tirx
-
     nearbyint = ir.Op.get("tirx.nearbyint")
 
     def expand(call: Any) -> Any:
@@ -139,8 +120,6 @@ def _saturate(cast: Any) -> Any:
 
     Values beyond ``int32`` are converted to its sign bit, as unsigned the largest of all.
     """
-    from tvm import tirx
-
     kind, rounded = str(cast.ty.dtype), cast.value
     clamped = rounded.args[-1]
     if not kind.startswith("uint8") or not isinstance(clamped, tirx.Min):
@@ -159,8 +138,6 @@ def _saturate(cast: Any) -> Any:
 
 def nearest(value: Any) -> Any:
     """Round a ``float32`` to the nearest integer, as a float; ties to even."""
-    from tvm import tirx
-
     round_in_vectors()
     return tirx.call_intrin("float32", "tirx.nearbyint", value)
 
@@ -177,15 +154,11 @@ def round_in_vectors() -> None:
 
     TVM does not declare ``nearbyint`` as vectorizable, though LLVM has the instruction.
     """
-    from tvm import ir
-
     ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
 
 def unmark_settled(function: Any) -> Any:
     """Remove the marks of settled values from a function or a value."""
-    import tvm_ffi
-    from tvm import ir
 
     def plain(call: Any) -> Any:
         return call.args[0] if is_settled(call) else call

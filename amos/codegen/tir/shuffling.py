@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+from amos._toolchain import ir, s_tir, sym, tirx, tvm_ffi
 from amos.codegen.tir.arrays import constant, convert
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import rewrite, wrap_in_loops
@@ -35,8 +36,6 @@ class _Live(NamedTuple):
 
 def _copy_in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
     """Replace the innermost of the loops around a block of that name by one block of vectors."""
-    from tvm import s_tir, tirx
-
     loops, realize = [], nest
     while type(realize).__name__ == "For":
         loops.append(realize)
@@ -74,16 +73,11 @@ def _copy_in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
 
 
 def _region(buffer: Any, ranges: list[tuple[Any, Any]]) -> Any:
-    from tvm import tirx
-    from tvm.ir import Range
-
-    return tirx.BufferRegion(buffer, [Range.from_min_extent(*each) for each in ranges])
+    return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(*each) for each in ranges])
 
 
 def _covers(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]) -> bool:
     """Return whether loops of their own copy the replaced dimensions from end to end."""
-    from tvm import tirx
-
     lengths = {x.loop_var.name: int(x.extent) for x in inner}
     if any(x.name in lengths for x in tirx.analysis.undefined_vars(realize.predicate)):
         return False
@@ -116,14 +110,10 @@ def _conditions(
     copy: VectorCopy, plan: VectorPlan, lead: list[Any]
 ) -> tuple[list[_Live], list[Any]]:
     """Return when each run is read at all, and when all elements of every run are alike."""
-    from tvm import tirx
-    from tvm.ir import Range
-    from tvm.sym import Analyzer
-
-    analyzer, op = Analyzer(), copy.op
+    analyzer, op = sym.Analyzer(), copy.op
     for value, dim in zip(lead, op.dims, strict=False):
         if isinstance(value, tirx.Var):
-            whole = Range.from_min_extent(0, dim.extent)
+            whole = ir.Range.from_min_extent(0, dim.extent)
             analyzer.bind(value, tirx.const(0, "int32") if dim.extent == 1 else whole)
     #: Of each run the guards of its elements, by dimension.
     reach: list[dict[int, list[Guard]]] = [{} for _ in plan.runs]
@@ -148,11 +138,9 @@ def _conditions(
 
 
 def _distinct(conditions: list[Any]) -> list[Any]:
-    from tvm_ffi import structural_equal
-
     distinct: list[Any] = []
     for condition in conditions:
-        if not any(structural_equal(condition, seen) for seen in distinct):
+        if not any(tvm_ffi.structural_equal(condition, seen) for seen in distinct):
             distinct.append(condition)
     return distinct
 
@@ -161,8 +149,6 @@ def _permute(
     plan: VectorPlan, source: Any, where: list[Any], live: list[_Live], padding: Any, empty: Any
 ) -> Any:
     """Permute the runs of a plan, and the fill of its empty slots, into one vector."""
-    from tvm import tirx
-
     parts: list[Any] = []
     #: Where each run's elements stand among the parts: the first part's start, and the
     #: start and first element of a second one that overlaps it.
@@ -206,6 +192,4 @@ def _load(source: Any, where: list[Any], offset: int, width: int) -> Any:
 
 
 def _repeat(value: Any, width: int) -> Any:
-    from tvm import tirx
-
     return tirx.Broadcast(value, width) if width > 1 else value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos._toolchain import tirx
 from amos.codegen.tir.program import Program, spatial_variable, step_variable
 from amos.codegen.tir.statements import BlockNest, copy_loop, find_block, occurs, replace_loop
 from amos.plan.split_reduction import PART
@@ -30,8 +31,6 @@ def skip_padding(function: Any, program: Program) -> Any:
 
 def shorten_last_part(function: Any, program: Program) -> Any:
     """End the divided loop where the reduction ends, in the part that reaches it."""
-    from tvm import tirx
-
     parts, main = program.plan.split, find_block(function.body, program.main)
     if parts is None or parts.even or main is None:
         return function
@@ -55,8 +54,6 @@ def iterations(program: Program, main: BlockNest) -> dict[str, Any]:
 
 def _guard(function: Any, loop: Any, where: Any, size: int) -> Any:
     """Put the body of one loop under ``0 <= where < size``."""
-    from tvm import tirx
-
     live = tirx.all(where >= 0, where < size)
 
     def guard_body(loop: Any) -> Any:

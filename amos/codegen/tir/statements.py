@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import s_tir, sym, tirx, tvm, tvm_ffi
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ def common_loops(nest: BlockNest, block: str) -> tuple[Any, ...]:
 
 def occurs(variable: Any, expression: Any) -> bool:
     """Return whether an expression contains a variable; two variables may have one name."""
-    from tvm import tirx
-
     return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
 
 
@@ -53,8 +51,6 @@ def has_names(function: Any) -> bool:
     TVM ignores such values when it looks for common subexpressions, but replaces them there too,
     even where they are not computed yet.
     """
-    from tvm import tirx
-
     return bool(collect_nodes(function, tirx.Let))
 
 
@@ -64,8 +60,6 @@ def has_dependent_conditions(function: Any) -> bool:
     TVM simplifies the inner condition by what the outer one says, and then hoists it out of both,
     so that it also decides on the other branch.
     """
-    from tvm import tirx
-
     parted = (
         each for each in collect_nodes(function, tirx.IfThenElse) if each.else_case is not None
     )
@@ -81,8 +75,6 @@ def has_dependent_conditions(function: Any) -> bool:
 
 def collect_nodes(node: Any, kind: Any) -> list[Any]:
     """List the nodes of a class in a function, a statement or an expression."""
-    import tvm_ffi
-
     nodes: list[Any] = []
     tvm_ffi.structural_walk(node, (kind, nodes.append))
     return nodes
@@ -96,9 +88,6 @@ def rewrite(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
         change: returns the new statement, inside of which nothing is replaced; ``None`` keeps the
             statement and continues inside it.
     """
-    load_tvm()
-    import tvm_ffi
-    from tvm import tirx
 
     def visit(node: Any, mutator: Any) -> Any:
         replacement = change(node)
@@ -118,8 +107,6 @@ def replace_loop(function: Any, variable: Any, change: Callable[[Any], Any]) -> 
 
 def copy_loop(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
     """Copy a loop with another body or another extent."""
-    from tvm import tirx
-
     return tirx.For(
         loop.loop_var, loop.min, loop.extent if extent is None else extent, loop.kind,
         loop.body if body is None else body, loop.thread_binding, loop.annotations,
@@ -138,9 +125,6 @@ def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
 
 def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
     """Write steps ``begin`` to ``end`` of a loop over a block as loops over vectors."""
-    import tvm_ffi
-    from tvm import s_tir, tirx
-
     copy, loops = loop.body, []
     for at, count, lanes in _pieces(begin, end, width):
         step, lane = tirx.Var("piece", "int32"), tirx.Var("lane", "int32")
@@ -159,9 +143,6 @@ def write_pieces(loop: Any, begin: int, end: int, width: int) -> list[Any]:
 
 def _renew_names(block: Any) -> Any:
     """Copy a block with new names for its values: TVM allows one value for each name."""
-    import tvm_ffi
-    from tvm import tirx
-
     names = [let.var for let in collect_nodes(block, tirx.Let)]
     renewed = {name: tirx.Var(name.name, str(name.ty.dtype)) for name in names}
     if not renewed:
@@ -171,8 +152,6 @@ def _renew_names(block: Any) -> Any:
 
 def buffer_bytes(buffer: Any) -> int:
     """Return the size of a buffer; more than any limit if it is unknown."""
-    import tvm
-
     kind = tvm.DataType(str(buffer.dtype))
     sizes = [getattr(size, "value", 1 << 40) for size in buffer.shape]
     return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
@@ -190,8 +169,6 @@ def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
 
     TVM leaves such a copy a loop, with the condition in it.
     """
-    from tvm import sym, tirx
-
     kind = type(stmt).__name__
     if kind == "For":
         vector = stmt.kind == tirx.ForKind.VECTORIZED
@@ -222,7 +199,6 @@ def _conditions(value: Any) -> Iterator[Any]:
 
 def serialize(body: Any) -> Any:
     """Return a statement with serial loops, for the core that runs it."""
-    from tvm import tirx
 
     def change(loop: Any) -> Any:
         if loop.kind != tirx.ForKind.PARALLEL:

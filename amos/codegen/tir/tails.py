@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amos._toolchain import ir, s_tir, sym, tirx, tvm_ffi
 from amos.codegen.tir.program import STORED, Program
 from amos.codegen.tir.statements import copy_loop, occurs, write_pieces
 
@@ -22,9 +23,6 @@ _LANES = 16
 
 def part_tails(function: Any, program: Program) -> Any:
     """Store a scheduled function's results in vectors without conditions."""
-    import tvm_ffi
-    from tvm import tirx
-
     loops: list[Any] = []
 
     def visit(loop: Any, mutator: Any) -> Any:
@@ -55,8 +53,6 @@ class _Bound:
 
 def _part_copy(loop: Any, loops: Sequence[Any]) -> Any:
     """Split a copy to the results into whole vectors and the last one; ``None`` for others."""
-    from tvm import tirx
-
     copy = loop.body
     if type(copy).__name__ != "SBlockRealize" or copy.block.name_hint != STORED:
         return None
@@ -79,8 +75,6 @@ def _part_copy(loop: Any, loops: Sequence[Any]) -> Any:
 
 
 def _sequence(statements: Sequence[Any]) -> Any:
-    from tvm import tirx
-
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
 
@@ -92,9 +86,6 @@ def _terms(condition: Any) -> list[Any]:
 
 def _resolve(value: Any, copy: Any) -> Any:
     """Express a value inside a block by the enclosing loops."""
-    import tvm_ffi
-    from tvm import tirx
-
     meanings = list(zip((x.var for x in copy.block.iter_vars), copy.iter_values, strict=True))
 
     def meaning(variable: Any) -> Any:
@@ -109,19 +100,17 @@ def _depends(condition: Any, copy: Any, lane: Any) -> bool:
 
 def _find_bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | None:
     """Count the lanes of the innermost loop that meet a condition; ``None`` if unknown."""
-    from tvm import sym
-    from tvm.ir import Range
-    from tvm.sym import detect_linear_equation
-
     *outer, loop = loops
     kind = type(condition).__name__
     if kind not in ("LT", "LE"):
         return None
     distance = _resolve(condition.b - condition.a, copy) + (kind == "LE")
-    line = detect_linear_equation(distance, [loop.loop_var])
+    line = sym.detect_linear_equation(distance, [loop.loop_var])
     analyzer = sym.Analyzer()
     for outer_loop in outer:
-        analyzer.bind(outer_loop.loop_var, Range.from_min_extent(outer_loop.min, outer_loop.extent))
+        analyzer.bind(
+            outer_loop.loop_var, ir.Range.from_min_extent(outer_loop.min, outer_loop.extent)
+        )
     if len(line) != 2 or not analyzer.can_prove_equal(line[0], -1):
         return None
     valid, extent = analyzer.simplify(line[1]), int(loop.extent)
@@ -132,8 +121,6 @@ def _find_bound(condition: Any, copy: Any, loops: Sequence[Any]) -> _Bound | Non
 
 
 def _drop_condition(copy: Any, condition: Any) -> Any:
-    from tvm import s_tir, tirx
-
     def terms_left(whole: Any) -> list[Any]:
         return [x for x in _terms(whole) if not x.same_as(condition)]
 

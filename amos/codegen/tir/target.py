@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import tvm
 from amos.codegen.tir.pool import use_pool
 from amos.codegen.tir.statements import tests_digits
 from amos.machine.cpu import cpu
@@ -47,9 +47,6 @@ def host_target(*, loops: bool = True) -> Any:
     describes the CPU: their code would end with SIGILL. Instructions that are too slow are removed
     as well.
     """
-    load_tvm()
-    import tvm
-
     use_pool()
     llvm = tvm.target.codegen
     named = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}

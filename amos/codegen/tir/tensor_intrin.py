@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from amos._toolchain import load_tvm
+from amos._toolchain import load_tvm, s_tir
 from amos.codegen.c.calls import function_name
 from amos.codegen.naming import Names
 from amos.codegen.tir.arrays import container_dtype, decode_text
@@ -87,13 +87,10 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
         BuildError: a dtype of the intrinsic cannot be held in a TVM buffer, or an operand
             has a name that its implementation cannot use.
     """
-    load_tvm()
-    from tvm.s_tir import TensorIntrin
-
     pattern, emitted, name = _texts(intrinsic, kind)
     with _REGISTERING:
-        if TensorIntrin.get(name, allow_missing=True) is None:
-            TensorIntrin.register(name, parse_function(pattern), parse_function(emitted))
+        if s_tir.TensorIntrin.get(name, allow_missing=True) is None:
+            s_tir.TensorIntrin.register(name, parse_function(pattern), parse_function(emitted))
     return name
 
 
@@ -110,8 +107,6 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
         the implementation keeps parts of each sum, they are its last dimension.
     """
     name = register_tensor_intrin(intrinsic, kind)
-    from tvm import s_tir
-
     script = _Script(_spell_operands(intrinsic.ordered), partial_sums(intrinsic, kind), calls)
     sch = s_tir.Schedule(parse_function(script.function(script.statement())))
     sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
@@ -125,7 +120,7 @@ def parse_function(text: str) -> Any:
     inspects all frames of the Python stack, which takes longer than to parse the function.
     So the last one has none. Given its names, the parser does not import TVM's networks.
     """
-    import tvm
+    tvm = load_tvm()
     from tvm.script import from_source
     from tvm.script.parser import ir, tirx
 
