@@ -1,8 +1,5 @@
 """The only import of TVM: check the installed packages, then import.
 
-Rooms that write TVM's programs import its modules from here, by name. Each is loaded when one of
-its names is first used.
-
 TVM's wheel accepts any ``apache-tvm-ffi``, but most do not work with it, and
 with some the first ``tensorize`` ends the process. A message beats a crash.
 """
@@ -102,6 +99,7 @@ class LazyModule:
 tvm, te = LazyModule("tvm", load_tvm), LazyModule("tvm.te", load_tvm)
 tirx, topi = LazyModule("tvm.tirx", load_tvm), LazyModule("tvm.topi", load_tvm)
 s_tir, sym = LazyModule("tvm.s_tir", load_tvm), LazyModule("tvm.sym", load_tvm)
+ir, tvm_ffi = LazyModule("tvm.ir", load_tvm), LazyModule("tvm_ffi", load_tvm)
 
 
 @contextmanager
@@ -206,28 +204,3 @@ def _culprit(error: Exception) -> str:
 def _repair() -> str:
     packages = " ".join(f"'{name}{specifier}'" for name, specifier in REQUIRED.items())
     return f"repair with: python -m pip install {packages}"
-
-
-class _Module:
-    """A module of TVM that is loaded when one of its names is first used."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        load_tvm()
-        value = getattr(import_module(self._name), name)
-        setattr(self, name, value)
-        return value
-
-
-tvm: Any = _Module("tvm")
-tvm_ffi: Any = _Module("tvm_ffi")
-ir: Any = _Module("tvm.ir")
-s_tir: Any = _Module("tvm.s_tir")
-sym: Any = _Module("tvm.sym")
-te: Any = _Module("tvm.te")
-tirx: Any = _Module("tvm.tirx")
-topi: Any = _Module("tvm.topi")
