@@ -17,6 +17,7 @@ from amos.network.inputs import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import attention, rounding
 from amos.network.precision.choosing import choose_precision
+from amos.network.precision.quantizing import quantize_network
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import Variants, multiplies
 from amos.network.sessions import SessionRunner, plain_session
@@ -161,6 +162,24 @@ def test_integers_by_samples(tmp_path: Path) -> None:
     assert all(task.operator.inputs[0].dtype == "uint8" for task in compiled.kernels)
     (exact,) = SessionRunner(plain_session(network.source), network.inputs)([samples[0]])
     assert relative_norm(compiled.outputs_of([samples[0]])[0], exact) < 0.05
+
+
+@pytest.mark.parametrize("opset", [9, 11, 12, 13])
+def test_old_models_become_integers(opset: int) -> None:
+    """Weights have a scale for each channel, as opset 13 allows; biases may have two dimensions."""
+    b = Builder()
+    x = b.node("Conv", b.input("x", (1, 4, 9, 9)), b.random(6, 4, 3, 3), b.random(6))
+    x = b.node("GlobalAveragePool", b.node("Relu", x))
+    x = b.node("MatMul", b.node("Flatten", x), b.random(6, 5))
+    model = b.model(b.node("Softmax", b.node("Add", x, b.random(1, 5)), axis=1))
+    model.opset_import[0].version = opset
+    network = amos.load_network(model)
+    samples = np.random.default_rng(1).standard_normal((4, 1, 4, 9, 9)).astype(np.float32)
+    quantized = quantize_network(network, [[each] for each in samples])
+    assert any(each.quantized for each in quantized.networks.values())
+    runs = (SessionRunner(plain_session(each.source), each.inputs) for each in (network, quantized))
+    (exact,), (got,) = (run([samples[0]]) for run in runs)
+    assert relative_norm(got, exact) < 0.05
 
 
 @pytest.mark.skipif(not multiplies("float16"), reason="this CPU has neither f16c nor avx512f")

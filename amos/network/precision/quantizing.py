@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.packages import onnx
+
+#: The first opset in which DequantizeLinear has an axis.
+_PER_CHANNEL = 13
 
 
 def quantize_network(
@@ -58,16 +62,15 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
             return next(calls, None)
 
     read, ready, written = (folder / f"{name}.onnx" for name in ("read", "ready", "written"))
-    path = Path(source) if isinstance(source, str | os.PathLike) else read
-    if path is read:
-        onnx.save(source, read)
+    model = onnx.load(source) if isinstance(source, str | os.PathLike) else source
+    onnx.save(_update_opset(model), read)
     with _without_advice():
         try:  # it folds constants and infers shapes, and does not take every model
-            quant_pre_process(path, ready, skip_symbolic_shape=True)
+            quant_pre_process(read, ready, skip_symbolic_shape=True)
         except Exception:
-            ready = path
+            ready = read
         quantize_static(
-            ready,
+            _flatten_biases(onnx.load(ready)),
             written,
             Reader(),
             per_channel=True,
@@ -76,6 +79,30 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
             weight_type=QuantType.QInt8,
         )
     return onnx.load(written)
+
+
+def _update_opset(model: Any) -> Any:
+    """Convert a model to the first opset whose weights have a scale for each channel."""
+    from onnx import version_converter
+
+    old = any(x.domain in ("", "ai.onnx") and x.version < _PER_CHANNEL for x in model.opset_import)
+    return version_converter.convert_version(model, _PER_CHANNEL) if old else model
+
+
+def _flatten_biases(model: Any) -> Any:
+    """Give biases of products one dimension in place.
+
+    The quantizer dequantizes a bias along its first dimension, and writes ``x @ weight + bias`` as
+    one product whatever the bias's shape.
+    """
+    used = Counter(name for node in model.graph.node for name in node.input)
+    biases = {
+        node.input[2] for node in model.graph.node if node.op_type == "Gemm" and node.input[2:]
+    }
+    for tensor in model.graph.initializer:
+        if tensor.name in biases and used[tensor.name] == 1 and [*tensor.dims[:-1]] == [1]:
+            del tensor.dims[0]
+    return model
 
 
 @contextlib.contextmanager
