@@ -257,9 +257,9 @@ def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
     terms = sorted(zip(factors, values, strict=True), key=lambda term: -term[0])
     total: Any = None
     for factor, value in terms:
-        if factor:
+        if size := _wrap(abs(factor), kind):
             term = value.astype(wide)
-            term = term if abs(factor) == 1 else term * tirx.const(_wrap(abs(factor), kind), wide)
+            term = term if size == 1 else term * tirx.const(size, wide)
             if total is None:
                 total = term if factor > 0 else tirx.const(0, wide) - term
             else:

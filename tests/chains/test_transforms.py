@@ -195,9 +195,10 @@ def test_rows_of_zeros_of_integers(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "largest"), [("int16", 2**14), ("int32", 2**30)])
-def test_common_factors_of_integers_wrap_around(kind: str, largest: int) -> None:
+@pytest.mark.parametrize("last", [-3, 4])  # a product of factors is zero modulo 2**bits, or is not
+def test_common_factors_of_integers_wrap_around(kind: str, largest: int, last: int) -> None:
     text = (
-        f"l = [[{largest}, {-largest}, 0], [6, 4, 2], [0, -3, 0]]; "
+        f"l = [[{largest}, {-largest}, 0], [6, 4, 2], [0, {last}, 0]]; "
         f"m = [[1, 1, 3], [0, {largest}, 1]]; w[p,q,c] += m[q,b] * l[b,j] * l[p,i] * x[i,j,c]"
     )
     chain = Chain.parse(
