@@ -87,6 +87,7 @@ REDUCTIONS = (
     "top[i] max= acc",
     "low[j] min= relu(acc) then s32(acc * 2)",
     "all[] += acc",
+    "half[i] max= f16(acc)",
     "each[i,j] = acc * 2",
 )
 

@@ -80,7 +80,8 @@ def arithmetic_helpers(op: Operator, accumulator: str, dialect: Dialect) -> str:
     if op.epilogue is not None:
         by.write_result(op.epilogue, accumulator)
     for result in op.further:
-        by.write_result(result.epilogue, accumulator)
+        write = by.write_wide if result.reduces else by.write_result
+        write(result.epilogue, accumulator)
         if result.last is not None:
             by.write_result(result.last, result.combination_dtype(accumulator))
     for prologue in op.prologues:
@@ -99,11 +100,7 @@ def write_wide(
     dialect: Dialect, epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]
 ) -> str:
     """Write an expression as :func:`write_result` does, as ``int`` or ``float``."""
-    by, final = TextArithmetic(dialect, at), epilogue.result(accumulator)
-    value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
-    if final == "float32":
-        return value if kind == "float32" else by.convert(value)
-    return by.round_to(value, kind, final)
+    return TextArithmetic(dialect, at).write_wide(epilogue, accumulator)
 
 
 def write_source(dialect: Dialect, prologue: Prologue, at: Mapping[str, Value]) -> str:
@@ -131,6 +128,14 @@ class TextArithmetic:
         """Write the value that is stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
         return self.write_stored(value, epilogue.kind(kind), epilogue.result(kind))
+
+    def write_wide(self, epilogue: Epilogue, kind: str) -> str:
+        """Write such a value as ``int`` or ``float``, rounded to its dtype."""
+        value = epilogue.compute(SUM, kind, self)
+        own, final = epilogue.kind(kind), epilogue.result(kind)
+        if final == "float32":
+            return value if own == "float32" else self.convert(value)
+        return self.round_to(value, own, final)
 
     def write_source(self, prologue: Prologue) -> str:
         """Write the staged value of a source."""
