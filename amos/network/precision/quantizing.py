@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,9 +19,12 @@ from amos.errors import NetworkError
 from amos.machine.cpu import cpu
 from amos.network.external.partition import PartitionedNetwork, load_partition
 from amos.network.packages import onnx
+from amos.network.sessions import load_onnx, save_model
 
 #: The first opset in which DequantizeLinear has an axis.
 _PER_CHANNEL = 13
+#: The first version of ONNX in which weights are no inputs.
+_CONSTANTS = 4
 
 
 def quantize_network(
@@ -61,16 +63,15 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(calls, None)
 
-    read, ready, written = (folder / f"{name}.onnx" for name in ("read", "ready", "written"))
-    model = onnx.load(source) if isinstance(source, str | os.PathLike) else source
-    onnx.save(_update_opset(model), read)
+    read = save_model(_update_opset(load_onnx(source, all_weights=True)), folder)
+    ready, written = (folder / f"{name}.onnx" for name in ("ready", "written"))
     with _without_advice():
         try:  # it folds constants and infers shapes, and does not take every model
             quant_pre_process(read, ready, skip_symbolic_shape=True)
         except Exception:
             ready = read
         quantize_static(
-            _flatten_biases(onnx.load(ready)),
+            _flatten_biases(_drop_weights_of_inputs(onnx.load(ready))),
             written,
             Reader(),
             per_channel=True,
@@ -87,6 +88,16 @@ def _update_opset(model: Any) -> Any:
 
     old = any(x.domain in ("", "ai.onnx") and x.version < _PER_CHANNEL for x in model.opset_import)
     return version_converter.convert_version(model, _PER_CHANNEL) if old else model
+
+
+def _drop_weights_of_inputs(model: Any) -> Any:
+    """Take weights, which old models list with their shapes, out of the inputs in place."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [each for each in model.graph.input if each.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _CONSTANTS)
+    return model
 
 
 def _flatten_biases(model: Any) -> Any:
