@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from amos.codegen.device.arithmetic import TextArithmetic
 from amos.codegen.device.reductions import (
     count_elements,
     list_reductions,
@@ -18,12 +19,13 @@ from amos.ir import Result
 from amos.ir.index_text import Value
 
 _ATOMIC = {
+    ("+=", "int32"): "atomicAdd",
+    ("+=", "float32"): "atomicAdd",
     ("max=", "int32"): "atomicMax",
     ("min=", "int32"): "atomicMin",
     ("max=", "float32"): "f_raise",
     ("min=", "float32"): "f_lower",
 }
-_JOINS = {"+=": "add", "max=": "greater", "min=": "less"}
 #: Bits of floats are in order as integers, those of negative ones in the opposite order. NaN
 #: stands at the end of that order which wins.
 _FLOATS = """// The larger or the smaller of two floats, in one element for all threads.
@@ -42,19 +44,13 @@ _FLOATS = """// The larger or the smaller of two floats, in one element for all 
 
 def reduction_helpers(plan: GpuPlan) -> str:
     """Write the functions that :func:`combine_element` calls, if any."""
-    kinds = (
-        (x.combination, x.combination_dtype(plan.accumulator))
-        for x in list_reductions(plan.mapping.operator)
-    )
-    names = {*map(_ATOMIC.get, kinds)}
+    names = {_name_atomic(x, plan.accumulator) for x in list_reductions(plan.mapping.operator)}
     return _FLOATS.format(inline=INLINE) if names & {"f_raise", "f_lower"} else ""
 
 
 def combine_element(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
     """Write the statement that combines an accumulator's value with an element."""
-    name = _ATOMIC.get((result.combination, result.combination_dtype(accumulator)), "atomicAdd")
-    to = f"{name_sums(CUDA, result, accumulator)} + {place}"
-    return f"{name}({to}, {write_wide(result.epilogue, accumulator, at)});"
+    return _put(result, accumulator, place, write_wide(result.epilogue, accumulator, at))
 
 
 def combine_lanes(
@@ -69,20 +65,25 @@ def combine_lanes(
     kind = result.combination_dtype(accumulator)
     own = write_wide(result.epilogue, accumulator, at)
     value = f"{when} ? {own} : {neutral_value(CUDA, result, accumulator)}" if when else own
-    join = f"{'i' if kind == 'int32' else 'f'}_{_JOINS[result.combination]}"
-    first = f"!(lane & {sum(bits)})"
-    name = _ATOMIC.get((result.combination, kind), "atomicAdd")
-    lines = [f"{cuda_type(kind)} part = {value};"]
+    combiner = result.combination.removesuffix("=")
     exchange = "__shfl_xor_sync(0xffffffffu, part, {bit})"
-    value = f"{join}(part, {exchange})"
-    if kind == "float32" and result.combination != "+=":
-        value = f"f_unless_nan(part, {value})"
-    lines += [f"part = {value.format(bit=bit)};" for bit in bits]
-    lines.append(
-        f"if ({f'{when} && ' if when else ''}{first}) "
-        f"{name}({name_sums(CUDA, result, accumulator)} + {place}, part);"
-    )
+    join = TextArithmetic(CUDA, at).combine(combiner, kind, "part", exchange)
+    first = f"!(lane & {sum(bits)})"
+    lines = [
+        f"{cuda_type(kind)} part = {value};",
+        *(f"part = {join.format(bit=bit)};" for bit in bits),
+        f"if ({f'{when} && ' if when else ''}{first}) {_put(result, accumulator, place, 'part')}",
+    ]
     return ["{", *block(lines), "}"]
+
+
+def _put(result: Result, accumulator: str, place: str, value: str) -> str:
+    to = f"{name_sums(CUDA, result, accumulator)} + {place}"
+    return f"{_name_atomic(result, accumulator)}({to}, {value});"
+
+
+def _name_atomic(result: Result, accumulator: str) -> str:
+    return _ATOMIC[result.combination, result.combination_dtype(accumulator)]
 
 
 def element_blocks(plan: GpuPlan, *, ends: bool = False) -> int:
