@@ -116,8 +116,9 @@ def values_of(port: Port, value: Any) -> np.ndarray:
     """
     try:
         if port.dtype in _EXTERNAL or 0 in port.shape:
-            return _external_values(port, _view_bytes(value, port.dtype))
-        array = _adapter(port).values(_view_bytes(value, port.dtype))
+            array = _external_values(port, _view_bytes(value, port.dtype))
+        else:
+            array = _adapter(port).values(_view_bytes(value, port.dtype))
         return array.astype(bool) if port.dtype == "bool" else array
     except (TypeError, ValueError):  # NumPy's, of lists whose parts have different lengths too
         raise BuildError(

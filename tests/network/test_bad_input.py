@@ -113,6 +113,19 @@ def test_what_reads_an_empty_tensor_stays_with_onnxruntime() -> None:
         compiled(past=_Remote(), x=rows)
 
 
+def test_bytes_may_stand_for_truth_values_also_for_none() -> None:
+    b = Builder()
+    empty, some = (b.input(f"x{n}", (n, 4), TensorProto.BOOL) for n in (0, 2))
+    b.node("Not", empty), b.node("Not", some)
+    results = [helper.make_tensor_value_info(n.output[0], TensorProto.BOOL, None) for n in b.nodes]
+    graph = helper.make_graph(b.nodes, "g", b.inputs, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    values = np.eye(2, 4, dtype=np.uint8)
+    none, result = amos.compile(amos.load_network(model), progress=False)(values[:0], values)
+    assert none.shape == (0, 4)
+    np.testing.assert_array_equal(result, values == 0)
+
+
 class _Remote:
     """An array on a device that NumPy cannot read."""
 

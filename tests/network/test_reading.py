@@ -176,7 +176,7 @@ def test_what_is_not_read_is_refused() -> None:
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
     refused("Attention: softcap is not supported", "Attention", "x", "x", softcap=1.0)
-    refused("LayerNormalization: its second result is not supported", "LayerNormalization", "x")
+    refused("LayerNormalization: output 1 is not supported", "LayerNormalization", "x")
     b = Builder()
     scales = b.constant([1, 1, 2, 2])
     y = b.node("Resize", b.input("x", (1, 2, 4, 5)), "", scales, mode="linear", antialias=1)
@@ -185,6 +185,19 @@ def test_what_is_not_read_is_refused() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     with pytest.raises(NetworkError, match="antialias 1 is not supported"):
+        load_whole(model)
+
+
+def test_a_node_with_more_results_than_it_computes_is_refused() -> None:
+    b = Builder()
+    names = [f"y{n}" for n in range(7)]
+    x = b.input("x", (6, 4))
+    b.node("Split", x, b.constant(np.ones(6, np.int64), "int64"))
+    b.nodes[-1].output[:] = names
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    graph = helper.make_graph(b.nodes, "g", b.inputs, results, b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.raises(NetworkError, match="Split: output 6 is not supported"):
         load_whole(model)
 
 

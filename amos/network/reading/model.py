@@ -67,7 +67,6 @@ _PACKED = frozenset(["int4", "uint4"])
 _MOST_ELEMENTS = 1024
 #: Bytes of the largest node whose results are inferred: trees of scikit-learn take seconds.
 _LARGEST_NODE = 1 << 20
-_ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _UNKNOWN = "a shape that is known at run time only"
 
 
@@ -277,7 +276,7 @@ def _results(source: NodeSource, reader: Read) -> tuple[Operand | None, ...]:
     values = results if isinstance(results, tuple) else (results,)
     for place, is_read in enumerate(source.outputs):
         if is_read and values[place : place + 1] in ((), (None,)):
-            raise source.refuse(f"its {_ORDINALS[place]} result is not supported")
+            raise source.refuse(f"output {place} is not supported")
     for value in values:
         if isinstance(value, Node):
             if value.dtype not in DTYPES:
