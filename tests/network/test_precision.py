@@ -174,12 +174,12 @@ def test_old_models_become_integers(opset: int) -> None:
     x = b.node("MatMul", b.node("Flatten", x), b.random(6, 5))
     model = b.model(b.node("Softmax", b.node("Add", x, b.random(1, 5)), axis=1))
     model.opset_import[0].version = opset
+    weights = [helper.make_tensor_value_info(x.name, x.data_type, x.dims) for x in b.weights]
     if opset == 9:  # weights are inputs, too
         model.ir_version = 3
-        model.graph.input.extend(
-            helper.make_tensor_value_info(x.name, x.data_type, x.dims)
-            for x in model.graph.initializer
-        )
+        model.graph.input.extend(weights)
+    elif opset == 13:
+        model.graph.value_info.extend(weights)
     network = amos.load_network(model)
     samples = np.random.default_rng(1).standard_normal((4, 1, 4, 9, 9)).astype(np.float32)
     quantized = quantize_network(network, [[each] for each in samples])

@@ -71,7 +71,7 @@ def _quantize(source: Any, calls: Iterator[dict[str, np.ndarray]], folder: Path)
         except Exception:
             ready = read
         quantize_static(
-            _flatten_biases(_drop_weights_of_inputs(onnx.load(ready))),
+            _flatten_biases(_drop_declared_weights(onnx.load(ready))),
             written,
             Reader(),
             per_channel=True,
@@ -90,12 +90,14 @@ def _update_opset(model: Any) -> Any:
     return version_converter.convert_version(model, _PER_CHANNEL) if old else model
 
 
-def _drop_weights_of_inputs(model: Any) -> Any:
-    """Take weights, which old models list with their shapes, out of the inputs in place."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [each for each in model.graph.input if each.name not in weights]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
+def _drop_declared_weights(model: Any) -> Any:
+    """Take weights out of the inputs, where old models declare them, and out of other values."""
+    graph = model.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    for declared in (graph.input, graph.value_info):
+        values = [each for each in declared if each.name not in weights]
+        del declared[:]
+        declared.extend(values)
     model.ir_version = max(model.ir_version, _CONSTANTS)
     return model
 
@@ -107,6 +109,7 @@ def _flatten_biases(model: Any) -> Any:
     one product whatever the bias's shape.
     """
     used = Counter(name for node in model.graph.node for name in node.input)
+    used.update(port.name for port in model.graph.output)
     biases = {
         node.input[2] for node in model.graph.node if node.op_type == "Gemm" and node.input[2:]
     }
