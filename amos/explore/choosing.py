@@ -163,7 +163,10 @@ class Chooser:
         keys: Iterable[str],
         lost: Callable[[HelperLost], _T],
     ) -> Generator[_T, None, None]:
-        """Call a function of a chooser and arguments; see :func:`amos.measure.map_in_processes`."""
+        """Call a function of a chooser and arguments on all cores.
+
+        See :func:`amos.measure.helpers.map_in_processes`.
+        """
         settings = (self.machine, self._core, self._intrinsics), list_added()
         return map_in_processes(
             _call_with_chooser,
