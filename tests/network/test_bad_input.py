@@ -209,6 +209,17 @@ def test_files_that_onnxruntime_takes_need_not_pass_the_checker(tmp_path: Path) 
     assert [task.weight for task in network.tasks] == [1]
 
 
+@pytest.mark.parametrize("kind", ["Add", "Where", "Relu"])
+def test_operands_that_are_missing_are_named(kind: str) -> None:
+    b = Builder()
+    node = helper.make_node(kind, [b.input("x", (4,), TensorProto.BOOL)][: kind != "Relu"], ["y"])
+    b.nodes.append(node)
+    result = helper.make_tensor_value_info("y", TensorProto.BOOL, None)
+    message = f"{kind}: input {int(kind != 'Relu')} is missing"
+    with pytest.raises(NetworkError, match=message):
+        load_whole(_unchecked(b, result))
+
+
 def test_what_is_read_is_defined() -> None:
     b, y = _product()
     b.nodes[0].input[1] = "nothing"

@@ -7,6 +7,7 @@ from functools import reduce
 
 from amos.network.graph import Operand
 from amos.network.operations import OPERATIONS, Kind
+from amos.network.packages import onnx
 from amos.network.reading.node import NodeSource, Read, is_float
 
 #: Factors of SELU.
@@ -14,7 +15,7 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
 def _read_plain(node: NodeSource) -> Operand:
-    x, *operands = (node.input(n) for n in range(len(node.inputs)))
+    x, *operands = map(node.input, range(onnx.defs.get_schema(node.operation).max_input))
     if node.opset < 7 and "axis" in node.attributes:  # then an axis said how operands align
         (y,) = operands
         trailing_axes = len(x.shape) - int(node.attributes["axis"]) - len(y.shape)
