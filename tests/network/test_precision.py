@@ -18,7 +18,7 @@ from amos.network.inputs import random_arrays
 from amos.network.operations import numpy_dtype
 from amos.network.precision import attention, rounding
 from amos.network.precision.choosing import choose_precision
-from amos.network.precision.quantizing import quantize_network
+from amos.network.precision.quantizing import Quantizer
 from amos.network.precision.rounding import is_product
 from amos.network.precision.variants import Variants, multiplies
 from amos.network.sessions import SessionRunner, plain_session
@@ -182,7 +182,7 @@ def test_old_models_become_integers(opset: int) -> None:
         model.graph.value_info.extend(weights)
     network = amos.load_network(model)
     samples = np.random.default_rng(1).standard_normal((4, 1, 4, 9, 9)).astype(np.float32)
-    quantized = quantize_network(network, [[each] for each in samples])
+    quantized = Quantizer(network, [[each] for each in samples]).quantize()
     assert any(each.quantized for each in quantized.networks.values())
     runs = (SessionRunner(plain_session(each.source), each.inputs) for each in (network, quantized))
     (exact,), (got,) = (run([samples[0]]) for run in runs)

@@ -22,6 +22,7 @@ from amos.network.precision.choosing import choose_precision
 from amos.network.precision.frontier import Errors, Exclusion, Frontier, Variant
 from amos.network.precision.samples import read_samples
 from amos.network.precision.variants import Variants
+from amos.network.sessions import SessionRunner, plain_session
 from tests.network.models import Builder
 from tests.network.precisions import multiplies_bfloat16, perceptron, results_of, variants_of
 
@@ -114,6 +115,28 @@ def test_compile_says_that_it_keeps_the_precision(
         done = CliRunner().invoke(app, ["compile", str(tmp_path / "model.onnx")])
         assert not done.exit_code
         assert is_said == ("this CPU lacks bf16, and int8 needs --samples" in done.output)
+
+
+@pytest.mark.long
+def test_some_products_become_integers_where_all_break_the_budget() -> None:
+    b = Builder()
+    x = b.input("x", (32, 128))
+    for _ in range(4):
+        x = b.node("Relu", b.node("Gemm", x, b.random(128, 128), b.random(128)))
+    network = amos.load_network(b.model(x))
+    samples = [(each,) for each in np.random.default_rng(1).standard_normal((4, 32, 128), "f4")]
+    (_, whole) = choose_precision(network, "int8", samples=samples).variants
+    budget = 0.75 * whole.errors.largest
+    frontier = choose_precision(network, "auto", budget=budget, samples=samples)
+    mixed = frontier.chosen
+    assert mixed.name == "mixed int8" and mixed.errors.largest <= budget
+    plain = next(each for each in frontier.variants if each.name == "f32")
+    assert whole.predicted_seconds < mixed.predicted_seconds < plain.predicted_seconds
+    assert 0 < len(mixed.operators) < 4
+    assert len(mixed.operators) + len(mixed.excluded) == 4
+    compiled = amos.compile(mixed.network, precision="f32", progress=False)
+    (exact,) = SessionRunner(plain_session(network.source), network.inputs)(samples[0])
+    assert relative_norm(compiled(*samples[0]), exact) <= budget
 
 
 @multiplies_bfloat16

@@ -16,7 +16,7 @@ from amos.ir import dtype
 from amos.network.buckets import Loaded
 from amos.network.external.partition import PartitionedNetwork
 from amos.network.precision.frontier import Errors, Frontier, Variant
-from amos.network.precision.parts import select_places
+from amos.network.precision.parts import QuantizedProducts, select_places
 from amos.network.precision.rounding import ROUNDED
 from amos.network.precision.samples import Samples, read_samples
 from amos.network.precision.variants import (
@@ -89,7 +89,7 @@ def choose_precision(
         if samples is None:
             refused.append("int8 needs samples, which give the ranges")
         else:
-            rows += _try(lambda: [variants.quantize()], "int8", refused)
+            rows += _try(partial(_quantize, variants, precision, budget), "int8", refused)
     if precision != "auto" and refused:
         raise NetworkError(f"precision {precision}: {refused[0]}")
     rows.sort(key=lambda row: -row.predicted_seconds)
@@ -147,6 +147,17 @@ def _round(
         return []
     mixed = precision == "auto" and variants.rounded == ROUNDED and not _fits(rounded, budget)
     return [rounded, *(_round_parts(variants, budget) if mixed else [])]
+
+
+def _quantize(variants: Variants, precision: str, budget: float) -> list[Variant]:
+    """List the variants in integers: of all operators, and of some products within the budget."""
+    whole = variants.quantize()
+    is_faster = whole.predicted_seconds < variants.plain.predicted_seconds
+    if precision != "auto" or _fits(whole, budget) or not is_faster:
+        return [whole]
+    products = QuantizedProducts(variants, whole)
+    selected = select_places(products, _SHARE * budget, partial(_use, budget=budget))
+    return [whole] if selected is None else [whole, products.quantize(*selected)]
 
 
 def _select_variant(rows: Sequence[Variant], precision: str, budget: float) -> Variant:

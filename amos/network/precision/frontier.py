@@ -46,10 +46,10 @@ class Variant:
     """A network in some precision.
 
     Attributes:
-        name: ``"f32"``, ``"bf16"``, ``"f16"``, ``"mixed"`` or ``"int8"``.
+        name: ``"f32"``, ``"bf16"``, ``"f16"``, ``"mixed"``, ``"int8"`` or ``"mixed int8"``.
         predicted_seconds: of the kernels that have 95 % of the multiplications.
         operators: those of the products that were changed, with their epilogues.
-        excluded: the others, which could be rounded, by region and place.
+        excluded: the others, which could be changed, by region and place, or by their names.
     """
 
     name: str

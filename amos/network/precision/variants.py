@@ -27,7 +27,7 @@ from amos.network.passes.sequence import apply_before_layouts
 from amos.network.precision.attention import predict_attention
 from amos.network.precision.frontier import Errors, Exclusion, Variant
 from amos.network.precision.measured_models import rewrite_for_measuring
-from amos.network.precision.quantizing import quantize_network
+from amos.network.precision.quantizing import Quantizer
 from amos.network.precision.rounding import ROUNDED, can_round, is_product, round_products
 from amos.network.sessions import SessionRunner, plain_session
 
@@ -46,6 +46,8 @@ Accuracy = Callable[[Sequence[np.ndarray]], float]
 Places = Sequence[tuple[str, int]]
 #: Inputs of calls in order.
 Samples = Sequence[Sequence[np.ndarray]]
+#: Why products stay as they are that could be changed.
+_OVER_BUDGET = Exclusion("over the budget")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -102,7 +104,7 @@ class Variants:
         excluded = [at for at in self.saved if at not in chosen]
         network = self.with_rounding(chosen)
         if errors is None:
-            errors = self._errors(self.model_of(chosen))
+            errors = self.measure_model(self.model_of(chosen))
         return Variant(
             "mixed" if excluded else dtype(self.rounded).short,
             network,
@@ -114,7 +116,7 @@ class Variants:
             {
                 f"{name} {place}": why
                 for (name, place), why in (
-                    self.slower | dict.fromkeys(excluded, Exclusion("over the budget"))
+                    self.slower | dict.fromkeys(excluded, _OVER_BUDGET)
                 ).items()
             },
         )
@@ -137,26 +139,49 @@ class Variants:
         Raises:
             NetworkError: onnxruntime cannot quantize it, or it has integers already.
         """
+        network = self.quantizer.quantize()
+        return self._describe_quantized("int8", network, self.measure_model(network.source))
+
+    def quantize_products(self, names: Sequence[str], errors: Errors) -> Variant:
+        """Quantize some products alone, with errors that were measured."""
+        variant = self._describe_quantized("mixed int8", self.quantizer.quantize(names), errors)
+        excluded = dict.fromkeys(self.quantizer.products.keys() - {*names}, _OVER_BUDGET)
+        return replace(variant, excluded=excluded)
+
+    def _describe_quantized(
+        self, name: str, network: PartitionedNetwork, errors: Errors
+    ) -> Variant:
+        changed = _select_operators(network, lambda group: group.nodes[0].dtype == "int32")
+        return Variant(name, network, errors, self._seconds(network), changed)
+
+    @cached_property
+    def quantizer(self) -> Quantizer:
+        """The network's quantizer, with ranges of the choosing samples.
+
+        Raises:
+            NetworkError: as of :meth:`quantize`.
+        """
         if any(each.quantized for each in self.network.networks.values()):
             raise NetworkError("the model is quantized already")
-        network = quantize_network(self.network, self.choosing)
-        errors, seconds = self._errors(network.source), self._seconds(network)
-        changed = _select_operators(network, lambda group: group.nodes[0].dtype == "int32")
-        return Variant("int8", network, errors, seconds, changed)
+        return Quantizer(self.network, self.choosing)
 
     def sensitivities(self, parts: Sequence[Places]) -> list[float]:
         """Measure errors of the first sample where only the products of one part are rounded."""
+        return self.measure_models([*map(self.model_of, parts)])
+
+    def measure_models(self, models: Sequence[Any]) -> list[float]:
+        """Measure errors of the first sample with each of several models."""
         samples, _ = self.choosing[:1], self._expected  # which several threads would compute
 
-        def run(places: Places) -> list[tuple[np.ndarray, ...]]:
-            return [*self._results(self.model_of(places), samples, len(parts))]
+        def run(model: Any) -> list[tuple[np.ndarray, ...]]:
+            return [*self._results(model, samples, len(models))]
 
-        results = _map_in_threads(run, parts)
+        results = _map_in_threads(run, models)
         return [error for each in results for error in self._compare(each)]
 
     def measure_errors(self, places: Places) -> Errors:
         """Measure the errors of all samples where only some products are rounded."""
-        return self._errors(self.model_of(places))
+        return self.measure_model(self.model_of(places))
 
     def model_of(self, places: Places) -> Any:
         """Return the model of ONNX with rounded factors of some products."""
@@ -294,8 +319,8 @@ class Variants:
         run = SessionRunner(session, self.network.inputs)
         return _map_in_threads(lambda x: tuple(flatten_results(run(x))), samples)
 
-    def _errors(self, model: Any) -> Errors:
-        """Return by how much the results of a model differ from those of the network."""
+    def measure_model(self, model: Any) -> Errors:
+        """Measure by how much the results of a model differ from those of the network."""
         errors = self._compare(self._results(model, [*self.choosing, *self.confirming]))
         chosen = len(self.choosing)
         return Errors(max(errors[:chosen]), max(errors[chosen:], default=None))
