@@ -90,6 +90,8 @@ class LazyModule:
 
     def __getattr__(self, name: str) -> Any:
         if self._module is None:
+            if name.startswith("__"):  # of tools that look at every object
+                raise AttributeError(name)
             if self._prepare is not None:
                 self._prepare()
             self._module = import_module(self._name)

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from amos import _toolchain
+from amos._toolchain import LazyModule
 from amos.errors import ToolchainError
 
 ROOT = Path(__file__).parent.parent
@@ -188,3 +189,11 @@ def test_ranges_are_those_of_the_package() -> None:
     ]
     ranges = {each.name: each.specifier for each in declared if each.name in _toolchain.REQUIRED}
     assert ranges == {name: SpecifierSet(text) for name, text in _toolchain.REQUIRED.items()}
+
+
+def test_handles_of_modules_do_not_import_what_tools_ask_for() -> None:
+    """``doctest`` asks every object for ``__wrapped__``, and the module may be missing."""
+    missing = LazyModule("amos_is_missing")
+    assert not hasattr(missing, "__wrapped__")
+    with pytest.raises(ModuleNotFoundError):
+        missing.anything  # noqa: B018
