@@ -68,7 +68,7 @@ class QuantizedProducts:
 
     def sensitivities(self, parts: Sequence[Places]) -> list[float]:
         """Measure errors of the first sample where only one part is quantized."""
-        return self._variants.measure_models([self._model_of(places) for places in parts])
+        return self._variants.measure_parts(self._model_of, parts)
 
     def measure_errors(self, places: Places) -> Errors:
         """Measure the errors of all samples where only some products are quantized."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Quantizer:
     def __init__(
         self, network: PartitionedNetwork, samples: Sequence[Sequence[np.ndarray]]
     ) -> None:
-        self._network = network
+        self._network, self._lock = network, Lock()
         names = [port.name for port in network.inputs]
         calls = (dict(zip(names, values, strict=True)) for values in samples)
         with self._explain(), tempfile.TemporaryDirectory() as folder:
@@ -94,7 +95,7 @@ class Quantizer:
 
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
-        with _without_advice():
+        with self._lock, _without_advice():  # what it suppresses is the process's
             quantizer = QDQQuantizer(
                 model,
                 per_channel=True,

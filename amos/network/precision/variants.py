@@ -167,16 +167,21 @@ class Variants:
 
     def sensitivities(self, parts: Sequence[Places]) -> list[float]:
         """Measure errors of the first sample where only the products of one part are rounded."""
-        return self.measure_models([*map(self.model_of, parts)])
+        return self.measure_parts(self.model_of, parts)
 
-    def measure_models(self, models: Sequence[Any]) -> list[float]:
-        """Measure errors of the first sample with each of several models."""
+    def measure_parts(
+        self, model_of: Callable[[Places], Any], parts: Sequence[Places]
+    ) -> list[float]:
+        """Measure errors of the first sample with the model of each part.
+
+        A model is made when a thread is free to run it, as all at once may not fit the memory.
+        """
         samples, _ = self.choosing[:1], self._expected  # which several threads would compute
 
-        def run(model: Any) -> list[tuple[np.ndarray, ...]]:
-            return [*self._results(model, samples, len(models))]
+        def run(places: Places) -> list[tuple[np.ndarray, ...]]:
+            return [*self._results(model_of(places), samples, len(parts))]
 
-        results = _map_in_threads(run, models)
+        results = _map_in_threads(run, parts)
         return [error for each in results for error in self._compare(each)]
 
     def measure_errors(self, places: Places) -> Errors:
